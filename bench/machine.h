@@ -1,0 +1,14 @@
+// The limits of this machine, measured: every benchmark reports its speed as a part of them.
+#pragma once
+
+namespace cairn {
+
+struct MachineLimits {
+  double f32_gflops;  // fused multiply-adds of all threads together, 2 operations each
+  double read_gbs;    // streaming reads of all threads together, GB/s (10^9)
+};
+
+// Takes about half a second. Uses ThreadCount() threads and the active instruction set.
+MachineLimits MeasureMachine();
+
+}  // namespace cairn
