@@ -51,6 +51,8 @@ int Run(int argc, char** argv) {
               "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddBenchVerb(root, exit_code);
+  cairn::AddExampleVerb(root, exit_code);
+  cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
   try {
     cairn::InitLogging();
