@@ -51,6 +51,8 @@ int Run(int argc, char** argv) {
               "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddInfoVerb(root, exit_code);
+  cairn::AddConvertVerb(root, exit_code);
+  cairn::AddModelVerb(root, exit_code);
   try {
     cairn::InitLogging();
     cairn::InitInstructionSet();

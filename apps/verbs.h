@@ -7,5 +7,7 @@
 namespace cairn {
 
 void AddInfoVerb(CLI::App& root, int& exit_code);
+void AddConvertVerb(CLI::App& root, int& exit_code);
+void AddModelVerb(CLI::App& root, int& exit_code);
 
 }  // namespace cairn
