@@ -17,11 +17,11 @@ namespace cairn {
 std::shared_ptr<const ModelSource> OpenHuggingFace(const std::filesystem::path& directory);
 
 struct HuggingFaceWriteOptions {
-  std::optional<StoredType> type;                    // f32, f16 or bf16; none = as stored, quantised ones as f32
-  uint64_t shard_bytes = 0;                          // weights of one file at most; 0 = all in one
-  std::vector<std::filesystem::path> files_to_copy;  // the tokenizer's, under their own names
-  std::vector<std::pair<std::string, std::string>> text_files;  // more files: name and contents
-  WriteProgress progress;
+  std::optional<StoredType> type = {};                    // f32, f16 or bf16; none = as stored, quantised ones as f32
+  uint64_t shard_bytes = 0;                               // weights of one file at most; 0 = all in one
+  std::vector<std::filesystem::path> files_to_copy = {};  // the tokenizer's, under their own names
+  std::vector<std::pair<std::string, std::string>> text_files = {};  // more files: name and contents
+  WriteProgress progress = {};
 };
 
 // The files of a model directory that belong to its tokenizer.
