@@ -30,7 +30,8 @@ std::string VerbPath(const CLI::App& root) {
 std::string OneLine(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text) {
-    if (c == '\n') c = ' ';
+    // Names out of a hostile file must not steer the terminal.
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   return text;
 }

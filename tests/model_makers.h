@@ -72,10 +72,14 @@ std::string ErrorOf(Action action) {
   return "no error";
 }
 
-#define EXPECT_ERROR(action, text)                                                                           \
-  do {                                                                                                       \
-    const std::string message = ::cairn::ErrorOf([&] { (void)(action); });                                   \
-    EXPECT_NE(message.find(text), std::string::npos) << "expected: " << (text) << "\nactual:   " << message; \
+inline void ExpectMessage(const std::string& actual, const std::string& expected) {
+  EXPECT_NE(actual.find(expected), std::string::npos) << "expected: " << expected << "\nactual:   " << actual;
+}
+
+#define EXPECT_ERROR(action, text)                                           \
+  do {                                                                       \
+    SCOPED_TRACE(#action);                                                   \
+    ::cairn::ExpectMessage(::cairn::ErrorOf([&] { (void)(action); }), text); \
   } while (false)
 
 }  // namespace cairn

@@ -47,8 +47,7 @@ std::map<std::string, std::string> ReadIndex(const fs::path& path) {
     // Only files of this very directory: an index must not reach elsewhere.
     if (shard.empty() || shard == "." || shard == ".." ||
         shard.find_first_of(std::string("/\\\0", 3)) != std::string::npos) {
-      Fail("'{}': tensor '{}' is said to be in '{}', which is not the name of a file in the directory", name, tensor,
-           shard);
+      Fail("'{}': tensor '{}' is in what is not the name of a file in the directory: '{}'", name, tensor, shard);
     }
     result[tensor] = shard;
   }
