@@ -30,7 +30,8 @@ std::string VerbPath(const CLI::App& root) {
 std::string OneLine(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text) {
-    if (c == '\n') c = ' ';
+    // Names out of a hostile file must not steer the terminal.
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   return text;
 }
@@ -54,6 +55,8 @@ int Run(int argc, char** argv) {
   cairn::AddExampleVerb(root, exit_code);
   cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
+  cairn::AddConvertVerb(root, exit_code);
+  cairn::AddModelVerb(root, exit_code);
   try {
     cairn::InitLogging();
     cairn::InitInstructionSet();
