@@ -184,7 +184,7 @@ TEST(Golden, UnknownKindsAndBadFilesAreErrors) {
     return "no error";
   };
   EXPECT_NE(message(scratch / "absent").find("cannot open"), std::string::npos);
-  WriteSafetensors(scratch / "empty.safetensors", {}, {});
+  WriteSafetensors(scratch / "empty.safetensors", std::vector<TensorToWrite>(), {});
   EXPECT_NE(message(scratch / "empty.safetensors").find("does not know"), std::string::npos);
   const OwnFile own(SmallShape());
   own.Write(scratch / "own.safetensors", {});

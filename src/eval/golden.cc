@@ -9,6 +9,7 @@
 #include "attention/reference.h"
 #include "base/cpu.h"
 #include "base/error.h"
+#include "eval/golden_kinds.h"
 #include "io/safetensors.h"
 
 namespace cairn {
@@ -16,42 +17,6 @@ namespace cairn {
 namespace {
 
 constexpr double kAttentionTolerance = 1e-5;
-
-// The largest difference counts; anything that is not finite is a failure, on either side.
-template <typename T>
-GoldenCheck Compare(const std::string& implementation, const std::string& tensor, std::span<const T> actual,
-                    std::span<const float> expected, double tolerance) {
-  CAIRN_CHECK(actual.size() == expected.size());
-  double largest = 0;
-  double difference = 0;
-  bool finite = true;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const double a = static_cast<double>(actual[i]);
-    const double e = static_cast<double>(expected[i]);
-    finite = finite && std::isfinite(a) && std::isfinite(e);
-    largest = std::max(largest, std::abs(e));
-    difference = std::max(difference, std::abs(a - e));
-  }
-  GoldenCheck check{implementation, tensor, difference, 0, tolerance, false};
-  check.relative_error = difference == 0 ? 0 : difference / largest;
-  if (!finite) check.absolute_error = check.relative_error = INFINITY;
-  check.ok = finite && check.relative_error <= tolerance;
-  return check;
-}
-
-// Reads a float tensor and checks its shape.
-Tensor ReadShaped(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
-  Tensor tensor = file.ReadFloats(name);
-  if (tensor.shape() != shape) {
-    Fail("'{}': tensor '{}' has shape {} where {} is expected", file.name(), name, ToString(tensor.shape()), ToString(shape));
-  }
-  return tensor;
-}
-
-template <typename T>
-std::vector<T> As(const Tensor& tensor) {
-  return {tensor.span().begin(), tensor.span().end()};
-}
 
 // ---- attention_*: forward and backward of grouped-softmax attention ----
 
@@ -266,10 +231,13 @@ GoldenReport RunGolden(const std::filesystem::path& path, bool every_instruction
   } else if (file.Has("q") && file.Has("chunk_lengths")) {
     report.kind = "memory";
     RunMemory(file, report);
+  } else if (file.Has("targets") && file.Has("loss")) {
+    report.kind = "training step";
+    RunTrainingStepGolden(file, report);
   } else {
-    std::string kind = file.Has("next_token_logprob") ? "whole-model inference" : file.Has("targets") ? "training step" : "";
+    std::string kind = file.Has("next_token_logprob") ? "whole-model inference" : "";
     if (!kind.empty()) kind = " (it looks like a " + kind + " file)";
-    Fail("'{}' is of a kind that this version does not know{}; it runs attention and memory files", path.string(), kind);
+    Fail("'{}' is of a kind that this version does not know{}; it runs attention, memory and training-step files", path.string(), kind);
   }
   return report;
 }

@@ -350,6 +350,7 @@ void RunAddRows(size_t rows, size_t columns, const float* from, const int32_t* i
   const size_t chunk = std::max<size_t>(16, RoundUp(DivideUp(columns, 8), 16));
   ForChunks(columns, chunk, [&](size_t begin, size_t end) {
     for (size_t r = 0; r < rows; ++r) {
+      if (index[r] < 0) continue;
       kernel(from + r * columns + begin, end - begin, to + static_cast<size_t>(index[r]) * columns + begin);
     }
   });

@@ -74,7 +74,8 @@ void RunCrossEntropy(RowShape shape, float* logits, const int32_t* targets, floa
 void RunAdd(size_t count, const float* from, float* to);       // to += from
 void RunScale(size_t count, float factor, float* values);      // values *= factor
 double RunSumOfSquares(size_t count, const float* values);     // in f64; NaN or infinity shows in the sum
-void RunAddRows(size_t rows, size_t columns, const float* from, const int32_t* index, float* to);  // to[index[r]] += from[r]
+// to[index[r]] += from[r]; rows with a negative index are left out.
+void RunAddRows(size_t rows, size_t columns, const float* from, const int32_t* index, float* to);
 
 // ---- AdamW ----
 

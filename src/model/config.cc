@@ -78,8 +78,9 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::s
     Fail("'{}': landmark.memory_training.distractors is \"{}\" but distractor_blocks is {}", name,
          NameOf(memory.distractors), memory.distractor_blocks);
   }
-  if (landmark.positional_jump > kMaxBlock || landmark.xl_cache_length > kMaxPositions) {
-    Fail("'{}': landmark.positional_jump or landmark.xl_cache_length is too large", name);
+  if (landmark.positional_jump > kMaxBlock || landmark.xl_cache_length > kMaxPositions ||
+      landmark.xl_segment_length > kMaxPositions) {
+    Fail("'{}': landmark.positional_jump, xl_segment_length or xl_cache_length is too large", name);
   }
   const std::pair<bool, const char*> only_with_landmarks[] = {{miss.enabled, "context_miss"},
                                                               {memory.enabled, "memory_training"},
@@ -89,6 +90,10 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::s
       Fail("'{}': landmark.{} needs landmark.attention \"landmark\", not \"{}\"", name, field,
            NameOf(landmark.attention));
     }
+  }
+  if (landmark.xl_segment_length > 0 && landmark.attention != AttentionKind::kXl) {
+    Fail("'{}': landmark.xl_segment_length needs landmark.attention \"xl\", not \"{}\"", name,
+         NameOf(landmark.attention));
   }
   if (landmark.xl_cache_length > 0 && landmark.attention != AttentionKind::kXl) {
     Fail("'{}': landmark.xl_cache_length needs landmark.attention \"xl\", not \"{}\"", name,

@@ -224,6 +224,7 @@ LandmarkConfig ParseLandmark(const Json& section, const std::string& name) {
   Set(landmark.block_length, fields.Size("block_length"));
   Set(landmark.landmark_id, fields.Integer("landmark_id"));
   Set(landmark.positional_jump, fields.Size("positional_jump"));
+  Set(landmark.xl_segment_length, fields.Size("xl_segment_length"));
   Set(landmark.xl_cache_length, fields.Size("xl_cache_length"));
   if (const Json* miss = fields.Find("context_miss"); miss != nullptr) {
     Fields inner(*miss, name, "landmark.context_miss.");
@@ -286,6 +287,7 @@ nlohmann::ordered_json LandmarkToJson(const LandmarkConfig& landmark) {
   if (landmark.block_length > 0) out["block_length"] = landmark.block_length;
   if (landmark.landmark_id >= 0) out["landmark_id"] = landmark.landmark_id;
   if (landmark.positional_jump > 0) out["positional_jump"] = landmark.positional_jump;
+  if (landmark.xl_segment_length > 0) out["xl_segment_length"] = landmark.xl_segment_length;
   if (landmark.xl_cache_length > 0) out["xl_cache_length"] = landmark.xl_cache_length;
   if (const ContextMissConfig& miss = landmark.context_miss; miss != ContextMissConfig()) {
     auto& section = out["context_miss"];
