@@ -46,9 +46,10 @@ int Run(int argc, char** argv) {
   root.require_subcommand(1);
   root.set_version_flag("--version", "cairn " CAIRN_VERSION);
   root.get_formatter()->column_width(34);
-  root.footer("Every verb has its own help with an example: cairn VERB --help\n"
-              "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
-              "             CAIRN_LOG (trace, debug, info, warn, error, off)");
+  root.footer(
+      "Every verb has its own help with an example: cairn VERB --help\n"
+      "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
+      "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddInfoVerb(root, exit_code);
   try {

@@ -55,7 +55,8 @@ Json ParseHeader(std::string_view text, const std::string& file) {
 }
 
 uint64_t ParseSize(const Json& value, const std::string& file, const std::string& tensor) {
-  if (!value.is_number_unsigned()) Fail("'{}': tensor '{}' has a size or offset that is no non-negative integer", file, tensor);
+  if (!value.is_number_unsigned())
+    Fail("'{}': tensor '{}' has a size or offset that is no non-negative integer", file, tensor);
   return value.get<uint64_t>();
 }
 
@@ -70,8 +71,8 @@ void SafetensorsFile::Parse() {
   uint64_t header_size;
   std::memcpy(&header_size, bytes.data(), 8);
   if (header_size > kMaxHeader || header_size > bytes.size() - 8) {
-    Fail("'{}': the safetensors header claims {} bytes, but the file has {}; it is truncated or of another kind", name(),
-         header_size, bytes.size());
+    Fail("'{}': the safetensors header claims {} bytes, but the file has {}; it is truncated or of another kind",
+         name(), header_size, bytes.size());
   }
   const Json header = ParseHeader({reinterpret_cast<const char*>(bytes.data()) + 8, header_size}, name());
   const auto data = bytes.subspan(8 + header_size);
@@ -126,7 +127,8 @@ const TensorEntry& SafetensorsFile::Get(const std::string& tensor) const {
 
 Tensor SafetensorsFile::ReadFloats(const std::string& tensor) const {
   const TensorEntry& entry = Get(tensor);
-  if (!IsFloat(entry.dtype)) Fail("'{}': tensor '{}' has type {}, not a float type", name(), tensor, NameOf(entry.dtype));
+  if (!IsFloat(entry.dtype))
+    Fail("'{}': tensor '{}' has type {}, not a float type", name(), tensor, NameOf(entry.dtype));
   Tensor result(entry.shape);
   ConvertToFloat(entry.dtype, entry.bytes, result.span());
   return result;
@@ -134,7 +136,8 @@ Tensor SafetensorsFile::ReadFloats(const std::string& tensor) const {
 
 std::vector<int64_t> SafetensorsFile::ReadIntegers(const std::string& tensor) const {
   const TensorEntry& entry = Get(tensor);
-  if (IsFloat(entry.dtype)) Fail("'{}': tensor '{}' has type {}, not an integer type", name(), tensor, NameOf(entry.dtype));
+  if (IsFloat(entry.dtype))
+    Fail("'{}': tensor '{}' has type {}, not an integer type", name(), tensor, NameOf(entry.dtype));
   std::vector<int64_t> result(entry.count);
   ConvertToInteger(entry.dtype, entry.bytes, result);
   return result;
