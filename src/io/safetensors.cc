@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr size_t kMaxRank = 16;
 
 DType ParseDType(const std::string& text, const std::string& file, const std::string& tensor) {
   constexpr DType kAll[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
@@ -94,6 +95,10 @@ void SafetensorsFile::Parse() {
     }
     TensorEntry entry;
     entry.dtype = ParseDType(value["dtype"].get<std::string>(), name(), key);
+    if (value["shape"].size() > kMaxRank) {
+      Fail("'{}': tensor '{}' has {} dimensions, more than the {} that Cairn reads", name(), key, value["shape"].size(),
+           kMaxRank);
+    }
     for (const Json& size : value["shape"]) entry.shape.push_back(ParseSize(size, name(), key));
     const uint64_t begin = ParseSize(value["data_offsets"][0], name(), key);
     const uint64_t end = ParseSize(value["data_offsets"][1], name(), key);
@@ -174,7 +179,12 @@ void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorT
                            {"data_offsets", {offset, offset + tensor.bytes.size()}}};
     offset += tensor.bytes.size();
   }
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception&) {
+    Fail("cannot write '{}': a tensor name or the metadata is not valid UTF-8", path.string());
+  }
   text.resize(RoundUp(text.size() + 8, 64) - 8, ' ');
   const uint64_t header_size = text.size();
   WriteFileAtomically(path, [&](const ByteSink& sink) {
