@@ -128,7 +128,7 @@ template <typename T>
 std::vector<std::byte> Raw(const std::vector<T>& values) {
   // One byte in front: elements in files need not be aligned.
   std::vector<std::byte> bytes(1 + values.size() * sizeof(T));
-  std::memcpy(bytes.data() + 1, values.data(), values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(bytes.data() + 1, values.data(), values.size() * sizeof(T));
   return bytes;
 }
 
