@@ -62,16 +62,16 @@ int Run(int argc, char** argv) {
       "Every verb has its own help with an example: cairn VERB --help\n"
       "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
       "             CAIRN_LOG (trace, debug, info, warn, error, off)");
-  int exit_code = 0;
-  cairn::AddInfoVerb(root, exit_code);
-  AddVersionFlag(root);
   // After --help, which must work in any environment, and before the verb.
   root.parse_complete_callback([] {
     cairn::InitLogging();
     cairn::InitInstructionSet();
     cairn::ThreadCount();  // complains early about CAIRN_THREADS
   });
+  int exit_code = 0;
+  cairn::AddInfoVerb(root, exit_code);
   try {
+    AddVersionFlag(root);
     root.parse(argc, argv);
     std::fflush(stdout);
     if (std::ferror(stdout) != 0) return Complain(kCannotPrint, kFailure);

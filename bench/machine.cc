@@ -11,8 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// `rounds` times 24 independent multiply-adds; returns the floating-point operations done. `sink` keeps the result
-// alive.
+// `rounds` times 24 independent multiply-adds; returns the floating-point operations done. `sink` keeps the result alive.
 double FmaRounds(size_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -65,7 +64,9 @@ namespace {
 HWY_EXPORT(FmaRounds);
 HWY_EXPORT(ReadFloats);
 
-double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
