@@ -53,6 +53,12 @@ int Complain(const std::string& message, int code) {
   return code;
 }
 
+void ObeyEnvironment() {
+  cairn::InitLogging();
+  cairn::InitInstructionSet();
+  cairn::ThreadCount();  // complains early about CAIRN_THREADS
+}
+
 int Run(int argc, char** argv) {
   CLI::App root("Cairn: landmark attention. Transformers that remember without limit, on ordinary CPUs.", "cairn");
   root.require_subcommand(1);
@@ -62,16 +68,12 @@ int Run(int argc, char** argv) {
       "Every verb has its own help with an example: cairn VERB --help\n"
       "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
       "             CAIRN_LOG (trace, debug, info, warn, error, off)");
-  // After --help, which must work in any environment, and before the verb.
-  root.parse_complete_callback([] {
-    cairn::InitLogging();
-    cairn::InitInstructionSet();
-    cairn::ThreadCount();  // complains early about CAIRN_THREADS
-  });
   int exit_code = 0;
+  cairn::AddBenchVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
   try {
     AddVersionFlag(root);
+    root.parse_complete_callback(ObeyEnvironment);  // after --help, which must work in any environment
     root.parse(argc, argv);
     std::fflush(stdout);
     if (std::ferror(stdout) != 0) return Complain(kCannotPrint, kFailure);

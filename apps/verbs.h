@@ -6,6 +6,7 @@
 
 namespace cairn {
 
+void AddBenchVerb(CLI::App& root, int& exit_code);
 void AddInfoVerb(CLI::App& root, int& exit_code);
 
 }  // namespace cairn

@@ -52,21 +52,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 #include "base/aligned.h"
 #include "base/threads.h"
+#include "bench/timing.h"
 
 namespace cairn {
 namespace {
 
 HWY_EXPORT(FmaRounds);
 HWY_EXPORT(ReadFloats);
-
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -77,9 +73,9 @@ MachineLimits MeasureMachine() {
   for (int attempt = 0; attempt < 8; ++attempt) {
     constexpr size_t kRounds = 2'000'000;
     std::vector<double> flops(threads);
-    const double start = Seconds();
+    const double start = SecondsNow();
     ParallelFor(threads, [&](size_t i, int) { flops[i] = HWY_DYNAMIC_DISPATCH(FmaRounds)(kRounds, &sinks[i * 16]); });
-    const double elapsed = Seconds() - start;
+    const double elapsed = SecondsNow() - start;
     double total = 0;
     for (const double f : flops) total += f;
     limits.f32_gflops = std::max(limits.f32_gflops, total / elapsed * 1e-9);
@@ -90,11 +86,11 @@ MachineLimits MeasureMachine() {
   const size_t slices = threads * 8;
   const size_t slice = kFloats / slices / 64 * 64;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    const double start = Seconds();
+    const double start = SecondsNow();
     ParallelFor(slices, [&](size_t i, int thread) {
       sinks[static_cast<size_t>(thread) * 16] += HWY_DYNAMIC_DISPATCH(ReadFloats)(data.data() + i * slice, slice);
     });
-    const double elapsed = Seconds() - start;
+    const double elapsed = SecondsNow() - start;
     limits.read_gbs = std::max(limits.read_gbs, static_cast<double>(slices * slice * sizeof(float)) / elapsed * 1e-9);
   }
   return limits;
