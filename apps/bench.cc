@@ -71,6 +71,7 @@ void AddAttention(CLI::App& bench) {
   verb->add_option("--dim", options->dim, "Dimension of a head")->check(CLI::Range(1, 256))->capture_default_str();
   verb->add_option("--block", options->block_length, "Ordinary tokens in a block")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   verb->add_option("--seconds", options->min_seconds, "Shortest time of each measurement")->check(CLI::Range(0.0, 600.0))->capture_default_str();
+  verb->add_option("--reference-limit", options->reference_limit, "Longest sequence that the naive reference is timed at")->capture_default_str();
   verb->add_flag("--quick", *quick, "Only lengths 512 and 2048, and short measurements");
   verb->add_flag("--json", *json, "Print JSON");
   verb->footer("Example:\n  cairn bench attention --lengths 512,2048 --heads 8 --dim 64 --block 50");

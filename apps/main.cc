@@ -30,11 +30,11 @@ std::string VerbPath(const CLI::App& root) {
   return path;
 }
 
-// Line breaks and other control characters become blanks: messages quote files and arguments, which may hold anything.
 std::string OneLine(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+    // Names out of a hostile file must not steer the terminal.
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   return text;
 }
@@ -70,7 +70,11 @@ int Run(int argc, char** argv) {
       "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddBenchVerb(root, exit_code);
+  cairn::AddExampleVerb(root, exit_code);
+  cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
+  cairn::AddConvertVerb(root, exit_code);
+  cairn::AddModelVerb(root, exit_code);
   try {
     AddVersionFlag(root);
     root.parse_complete_callback(ObeyEnvironment);  // after --help, which must work in any environment

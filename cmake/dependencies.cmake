@@ -6,10 +6,11 @@ find_package(spdlog REQUIRED)
 find_package(hwy REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
+find_package(dnnl REQUIRED)
 
 add_library(cairn_dependencies INTERFACE)
 target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy
-                      nlohmann_json::nlohmann_json CLI11::CLI11 Threads::Threads)
+                      nlohmann_json::nlohmann_json CLI11::CLI11 DNNL::dnnl Threads::Threads)
 if(NOT CAIRN_SANITIZE MATCHES "thread")
   target_link_libraries(cairn_dependencies INTERFACE OpenMP::OpenMP_CXX)
 endif()

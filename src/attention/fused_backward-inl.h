@@ -63,34 +63,48 @@ class BackwardTile {
     const float scale = shape_.score_scale();
     LoadTransposed(q, job_.in.q.time_stride, tile_.count, dim, scale * kLog2E, s_.qt);
     LoadTransposed(dout, job_.dout.time_stride, tile_.count, dim, 1.0f, s_.dot);
-    std::fill(s_.dqt, s_.dqt + dim * kTileQueries, 0.0f);
     for (size_t c = 0; c < kTileQueries; ++c) {
       const bool used = c < tile_.count;
       float* qn = s_.qn + c * padded_dim_;
       float* don = s_.don + c * padded_dim_;
-      float delta = 0;
-      float miss_delta = 0;
       if (used) {
         for (size_t i = 0; i < dim; ++i) qn[i] = scale * q[c * job_.in.q.time_stride + i];
-        for (size_t i = 0; i < dim; ++i) don[i] = dout[c * job_.dout.time_stride + i];
-        for (size_t i = 0; i < dim; ++i) delta += don[i] * out[c * job_.out.time_stride + i];
-        if (job_.in.miss) {
-          for (size_t i = 0; i < dim; ++i) miss_delta += don[i] * job_.saved.miss_out[(row + c) * dim + i];
-        }
+        std::copy(dout + c * job_.dout.time_stride, dout + c * job_.dout.time_stride + dim, don);
       }
       std::fill(qn + (used ? dim : 0), qn + padded_dim_, 0.0f);
       std::fill(don + (used ? dim : 0), don + padded_dim_, 0.0f);
-      s_.home_delta[c] = delta;
-      s_.max[c] = used ? job_.saved.home_max[row + c] : 0.0f;
-      s_.inverse[c] = used ? job_.saved.home_inverse[row + c] : 0.0f;
-      if (job_.in.miss) {
-        s_.miss_delta[c] = miss_delta;
-        s_.miss_max[c] = used ? job_.saved.miss_max[row + c] : 0.0f;
-        s_.miss_inverse[c] = used ? job_.saved.miss_inverse[row + c] : 0.0f;
-      }
     }
+    LoadState(job_.saved.home_max + row, s_.max);
+    LoadState(job_.saved.home_inverse + row, s_.inverse);
+    OutputDelta(out, job_.out.time_stride, s_.home_delta);
+    if (job_.in.miss) {
+      LoadState(job_.saved.miss_max + row, s_.miss_max);
+      LoadState(job_.saved.miss_inverse + row, s_.miss_inverse);
+      OutputDelta(job_.saved.miss_out + row * dim, dim, s_.miss_delta);
+    }
+    std::fill(s_.dqt, s_.dqt + dim * kTileQueries, 0.0f);
     for (size_t c = 0; c < kTileQueries; ++c) overflow_ |= std::abs(s_.max[c]) > 0.5f * kScoreLimit;
     if (job_.in.miss) MissToken();
+  }
+
+  // Columns past the last query are 0, and so add nothing to any gradient.
+  void LoadState(const float* from, float* state) {
+    std::copy(from, from + tile_.count, state);
+    std::fill(state + tile_.count, state + kTileQueries, 0.0f);
+  }
+
+  // state[c] = out of query c . dout, summed in the order of ScoreTile: where the output is one value alone, the
+  // gradient of its weight then vanishes exactly. Uses dqt as scratch.
+  void OutputDelta(const float* out, size_t out_stride, float* state) {
+    const TileTag d;
+    LoadTransposed(out, out_stride, tile_.count, shape_.dim, 1.0f, s_.dqt);
+    for (size_t c = 0; c < kTileQueries; c += hn::Lanes(d)) {
+      TileVec sum = hn::Zero(d);
+      for (size_t i = 0; i < shape_.dim; ++i) {
+        sum = hn::MulAdd(hn::Load(d, s_.dqt + i * kTileQueries + c), hn::Load(d, s_.dot + i * kTileQueries + c), sum);
+      }
+      hn::Store(sum, d, state + c);
+    }
   }
 
   const float* MissKey() const {

@@ -63,11 +63,19 @@ uint64_t ParseSize(const Json& value, const std::string& file, const std::string
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) { Parse(); }
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : file_(std::in_place, path), name_(file_->name()), bytes_(file_->bytes()) {
+  Parse();
+}
+
+SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string name)
+    : name_(std::move(name)), bytes_(bytes) {
+  Parse();
+}
 
 void SafetensorsFile::Parse() {
   static_assert(std::endian::native == std::endian::little);
-  const auto bytes = file_.bytes();
+  const auto bytes = bytes_;
   if (bytes.size() < 8) Fail("'{}' has {} bytes, too few for a safetensors file", name(), bytes.size());
   uint64_t header_size;
   std::memcpy(&header_size, bytes.data(), 8);
@@ -167,17 +175,31 @@ int64_t SafetensorsFile::MetadataInteger(const std::string& key, int64_t low, in
 
 void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                       const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorStream> streams;
+  for (const TensorToWrite& tensor : tensors) {
+    streams.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, [&tensor](const ByteSink& sink) { sink(tensor.bytes); }});
+  }
+  WriteSafetensors(path, streams, metadata);
+}
+
+void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorStream> tensors,
+                      const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::vector<uint64_t> ends;
   uint64_t offset = 0;
-  for (const TensorToWrite& tensor : tensors) {
+  std::set<std::string> names;
+  for (const TensorStream& tensor : tensors) {
     const auto count = CheckedProduct(tensor.shape);
-    CAIRN_CHECK(count && *count * SizeOf(tensor.dtype) == tensor.bytes.size(), "tensor {}", tensor.name);
-    CAIRN_CHECK(!header.contains(tensor.name), "tensor {} twice", tensor.name);
+    const auto size = count ? CheckedMul(*count, SizeOf(tensor.dtype)) : std::nullopt;
+    CAIRN_CHECK(size, "tensor {}", tensor.name);
+    CAIRN_CHECK(names.insert(tensor.name).second, "tensor {} twice", tensor.name);
     header[tensor.name] = {{"dtype", std::string(NameOf(tensor.dtype))},
                            {"shape", tensor.shape},
-                           {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-    offset += tensor.bytes.size();
+                           {"data_offsets", {offset, offset + *size}}};
+    offset += *size;
+    ends.push_back(offset);
   }
   std::string text;
   try {
@@ -190,7 +212,14 @@ void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorT
   WriteFileAtomically(path, [&](const ByteSink& sink) {
     sink(std::as_bytes(std::span(&header_size, 1)));
     sink(std::as_bytes(std::span(text)));
-    for (const TensorToWrite& tensor : tensors) sink(tensor.bytes);
+    uint64_t written = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].write([&](std::span<const std::byte> bytes) {
+        written += bytes.size();
+        sink(bytes);
+      });
+      CAIRN_CHECK(written == ends[i], "tensor {}", tensors[i].name);
+    }
   });
 }
 

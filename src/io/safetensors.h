@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,10 @@ struct TensorEntry {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
+  // The same over bytes in memory, which must outlive the object; `name` stands in messages.
+  SafetensorsFile(std::span<const std::byte> bytes, std::string name);
 
-  const std::string& name() const { return file_.name(); }
+  const std::string& name() const { return name_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
 
@@ -44,7 +47,9 @@ class SafetensorsFile {
  private:
   void Parse();
 
-  MappedFile file_;
+  std::optional<MappedFile> file_;
+  std::string name_;
+  std::span<const std::byte> bytes_;
   std::map<std::string, std::string> metadata_;
   std::map<std::string, TensorEntry> tensors_;
 };
@@ -57,8 +62,18 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
+// The same for a tensor whose bytes are made while the file is written; `write` sends exactly its size to the sink.
+struct TensorStream {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  std::function<void(const ByteSink&)> write;
+};
+
 // Atomic (see WriteFileAtomically). Data starts at a multiple of 64 bytes, tensors stand in the given order.
 void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
+                      const std::map<std::string, std::string>& metadata);
+void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorStream> tensors,
                       const std::map<std::string, std::string>& metadata);
 
 }  // namespace cairn

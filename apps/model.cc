@@ -1,0 +1,132 @@
+// cairn model info: what a model file holds.
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/verbs.h"
+#include "base/checked.h"
+#include "formats/model_source.h"
+
+namespace cairn {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+uint64_t Elements(const Shape& shape) { return *CheckedProduct(shape); }
+
+Json Describe(const ModelSource& source, bool tensors) {
+  Json out;
+  out["path"] = source.name();
+  out["format"] = NameOf(source.format());
+  out["file_bytes"] = source.file_bytes();
+  out["parameters"] = ParameterCount(source.config());
+  out["rotary_layout"] = NameOf(source.config().rotary_layout);
+  std::map<std::string, std::pair<uint64_t, uint64_t>> types;  // tensors, bytes
+  for (const auto& [name, tensor] : source.tensors()) {
+    auto& [count, bytes] = types[std::string(NameOf(tensor.type))];
+    ++count;
+    bytes += tensor.bytes.size();
+  }
+  for (const auto& [type, sums] : types) out["types"][type] = {{"tensors", sums.first}, {"bytes", sums.second}};
+  if (source.vocabulary()) {
+    out["vocabulary"] = {{"model", source.vocabulary()->model}, {"tokens", source.vocabulary()->tokens.size()}};
+  }
+  out["config"] = Json::parse(ToJson(source.config()));
+  if (tensors) {
+    out["tensors"] = Json::array();
+    for (const ExpectedTensor& expected : ExpectedTensors(source.config())) {
+      const StoredTensor& tensor = source.Get(expected.name);
+      out["tensors"].push_back({{"name", expected.name},
+                                {"type", NameOf(tensor.type)},
+                                {"shape", tensor.shape},
+                                {"bytes", tensor.bytes.size()}});
+    }
+  }
+  return out;
+}
+
+void PrintLandmark(const LandmarkConfig& landmark) {
+  if (landmark == LandmarkConfig()) {
+    fmt::print("landmark        none: an ordinary model with full attention\n");
+    return;
+  }
+  fmt::print("landmark        attention {}, block length {}, landmark id {}", NameOf(landmark.attention),
+             landmark.block_length, landmark.landmark_id);
+  if (landmark.positional_jump > 0) fmt::print(", positional jumps up to {}", landmark.positional_jump);
+  if (landmark.xl_cache_length > 0) fmt::print(", cache {}", landmark.xl_cache_length);
+  fmt::print("\n");
+  if (landmark.context_miss.enabled) {
+    fmt::print("context miss    token {}, probability {}\n", landmark.context_miss.token_id,
+               landmark.context_miss.probability);
+  }
+  if (const MemoryTrainingConfig& memory = landmark.memory_training; memory.enabled) {
+    fmt::print("memory training k {}, chunk {}, segment {}, {} distractor blocks ({})\n", memory.k, memory.chunk_length,
+               memory.segment_length, memory.distractor_blocks, NameOf(memory.distractors));
+  }
+}
+
+void Print(const ModelSource& source, bool tensors) {
+  const ModelConfig& config = source.config();
+  const Json facts = Describe(source, false);
+  fmt::print("model           {}\n", source.name());
+  fmt::print("format          {}, {} bytes\n", NameOf(source.format()), source.file_bytes());
+  fmt::print("parameters      {}\n", ParameterCount(config));
+  std::string types;
+  for (const auto& [type, sums] : facts["types"].items()) {
+    types += fmt::format("{}{} ({} tensors, {} bytes)", types.empty() ? "" : ", ", type,
+                         sums["tensors"].get<uint64_t>(), sums["bytes"].get<uint64_t>());
+  }
+  fmt::print("tensor types    {}\n", types);
+  fmt::print("layers          {}\n", config.num_hidden_layers);
+  fmt::print("width           {}, feed-forward {}\n", config.hidden_size, config.intermediate_size);
+  fmt::print("heads           {} of {}, {} for keys and values\n", config.num_attention_heads, config.head_dim,
+             config.num_key_value_heads);
+  fmt::print("vocabulary      {}, embeddings {}\n", config.vocab_size, config.tie_word_embeddings ? "tied" : "untied");
+  fmt::print("trained context {}\n", config.max_position_embeddings);
+  fmt::print("rotary          base {}, scaling {}, pairs {}\n", config.rope_theta, NameOf(config.rope_scaling.kind),
+             NameOf(config.rotary_layout));
+  fmt::print("norm epsilon    {}\n", config.rms_norm_eps);
+  if (source.vocabulary()) {
+    fmt::print("tokenizer       inside the file: kind '{}', {} tokens\n", source.vocabulary()->model,
+               source.vocabulary()->tokens.size());
+  }
+  PrintLandmark(config.landmark);
+  if (!tensors) return;
+  fmt::print("\n");
+  for (const ExpectedTensor& expected : ExpectedTensors(config)) {
+    const StoredTensor& tensor = source.Get(expected.name);
+    fmt::print("{:<48} {:<5} {:<16} {:>12}\n", expected.name, NameOf(tensor.type), ToString(tensor.shape),
+               Elements(tensor.shape));
+  }
+}
+
+}  // namespace
+
+void AddModelVerb(CLI::App& root, int&) {
+  CLI::App* model = root.add_subcommand("model", "Look at model files");
+  model->require_subcommand(1);
+  model->footer("Example:\n  cairn model info stories15M.bin");
+  CLI::App* verb = model->add_subcommand("info", "Show a model's format, configuration, size and tensors");
+  struct Options {
+    std::string path;
+    bool json = false;
+    bool tensors = false;
+  };
+  auto options = std::make_shared<Options>();
+  verb->add_option("MODEL", options->path, "Hugging Face directory, GGUF file or llama2.c file")->required();
+  verb->add_flag("--tensors", options->tensors, "List every tensor");
+  verb->add_flag("--json", options->json, "Print JSON");
+  verb->footer("Example:\n  cairn model info stories15M.bin\n  cairn model info model.gguf --tensors");
+  verb->callback([options] {
+    const auto source = OpenModel(options->path);
+    if (options->json) {
+      fmt::print("{}\n", Describe(*source, options->tensors).dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
+      Print(*source, options->tensors);
+    }
+  });
+}
+
+}  // namespace cairn
