@@ -1,4 +1,4 @@
-// How rotary position encoding pairs the numbers of a head.
+// How rotary position encoding pairs the numbers of a head. It decides the order of the rows of q_proj and k_proj.
 #pragma once
 
 namespace cairn {

@@ -10,15 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "attention/rotary.h"
 #include "tensor/tensor.h"
 
 namespace cairn {
-
-// Which two elements of a head form a rotary pair. It decides the order of the rows of q_proj and k_proj.
-enum class RotaryLayout {
-  kHalf,         // i and i + head_dim / 2: Hugging Face
-  kInterleaved,  // 2i and 2i + 1: GGUF (llama) and llama2.c
-};
 
 enum class RopeScalingKind { kNone, kLinear, kLlama3 };
 
