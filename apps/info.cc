@@ -27,8 +27,10 @@ void AddInfoVerb(CLI::App& root, int&) {
     }
     std::string sets;
     for (const auto& set : InstructionSets()) sets += (sets.empty() ? "" : ", ") + set.name;
-    fmt::print("cairn {}\nprocessor         {}\nthreads           {}  (CAIRN_THREADS)\ninstruction set   {}  (CAIRN_ISA; this machine has: {})\n",
-               CAIRN_VERSION, ProcessorName(), ThreadCount(), ActiveInstructionSet().name, sets);
+    fmt::print(
+        "cairn {}\nprocessor         {}\nthreads           {}  (CAIRN_THREADS)\ninstruction set   {}  (CAIRN_ISA; this "
+        "machine has: {})\n",
+        CAIRN_VERSION, ProcessorName(), ThreadCount(), ActiveInstructionSet().name, sets);
   });
 }
 

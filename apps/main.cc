@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <iostream>
 #include <new>
 #include <string>
 
@@ -16,6 +17,8 @@ namespace {
 
 constexpr int kFailure = 1;  // the work could not be done, or a check failed
 constexpr int kUsage = 2;    // the command line was wrong
+
+constexpr char kCannotPrint[] = "cannot write to standard output; is the disk full?";
 
 // The chosen verb's path, "bench attention", for the hint of an error message.
 std::string VerbPath(const CLI::App& root) {
@@ -36,10 +39,24 @@ std::string OneLine(std::string text) {
   return text;
 }
 
+// Every verb understands --version, but only the root's help mentions it.
+void AddVersionFlag(CLI::App& app) {
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) {
+    verb->set_version_flag("--version", "cairn " CAIRN_VERSION)->group("");
+    AddVersionFlag(*verb);
+  }
+}
+
 int Complain(const std::string& message, int code) {
   std::fflush(stdout);
   fmt::print(stderr, "cairn: error: {}\n", OneLine(message));
   return code;
+}
+
+void ObeyEnvironment() {
+  cairn::InitLogging();
+  cairn::InitInstructionSet();
+  cairn::ThreadCount();  // complains early about CAIRN_THREADS
 }
 
 int Run(int argc, char** argv) {
@@ -47,9 +64,10 @@ int Run(int argc, char** argv) {
   root.require_subcommand(1);
   root.set_version_flag("--version", "cairn " CAIRN_VERSION);
   root.get_formatter()->column_width(34);
-  root.footer("Every verb has its own help with an example: cairn VERB --help\n"
-              "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
-              "             CAIRN_LOG (trace, debug, info, warn, error, off)");
+  root.footer(
+      "Every verb has its own help with an example: cairn VERB --help\n"
+      "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
+      "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddBenchVerb(root, exit_code);
   cairn::AddExampleVerb(root, exit_code);
@@ -58,18 +76,23 @@ int Run(int argc, char** argv) {
   cairn::AddConvertVerb(root, exit_code);
   cairn::AddModelVerb(root, exit_code);
   try {
-    cairn::InitLogging();
-    cairn::InitInstructionSet();
-    cairn::ThreadCount();  // complains early about CAIRN_THREADS
+    AddVersionFlag(root);
+    root.parse_complete_callback(ObeyEnvironment);  // after --help, which must work in any environment
     root.parse(argc, argv);
     std::fflush(stdout);
-    if (std::ferror(stdout) != 0) return Complain("cannot write to standard output; is the disk full?", kFailure);
+    if (std::ferror(stdout) != 0) return Complain(kCannotPrint, kFailure);
     return exit_code;
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return root.exit(error);  // --help, --version
-    // CLI11 calls an unknown verb an unexpected argument.
-    if (argc > 1 && root.get_subcommands().empty() && argv[1][0] != '-') {
-      return Complain(fmt::format("'{}' is not a verb of cairn; 'cairn --help' lists them", argv[1]), kUsage);
+    if (error.get_exit_code() == 0) {  // --help, --version
+      root.exit(error);
+      return std::cout.flush() ? 0 : Complain(kCannotPrint, kFailure);
+    }
+    // CLI11 would only say that a subcommand is required.
+    if (argc <= 1) return Complain("no verb given; 'cairn --help' lists them", kUsage);
+    if (root.get_subcommands().empty()) {
+      return Complain(fmt::format("'{}' is not a {} of cairn; 'cairn --help' lists them", argv[1],
+                                  argv[1][0] == '-' ? "flag" : "verb"),
+                      kUsage);
     }
     return Complain(fmt::format("{}; see '{} --help'", OneLine(error.what()), VerbPath(root)), kUsage);
   } catch (const cairn::Error& error) {

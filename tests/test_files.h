@@ -41,6 +41,6 @@ inline std::filesystem::path SharedDirectory() {
 }  // namespace cairn
 
 // First line of a test that needs the shared folder.
-#define CAIRN_NEED_SHARED(variable)                                                                     \
-  const std::filesystem::path variable = ::cairn::SharedDirectory();                                    \
+#define CAIRN_NEED_SHARED(variable)                                  \
+  const std::filesystem::path variable = ::cairn::SharedDirectory(); \
   if (variable.empty()) GTEST_SKIP() << "no shared folder; set CAIRN_SHARED to the one that has golden/ and assets/"

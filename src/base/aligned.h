@@ -10,8 +10,9 @@
 namespace cairn {
 
 namespace internal {
-// `bytes` of zeroed memory, aligned to 64 bytes (2 MiB for large requests). Throws Error when there is none.
-void* AllocateAligned(size_t bytes);
+// Zeroed memory for `count` elements of `size` bytes, aligned to 64 bytes (2 MiB for large requests). Throws Error when
+// there is none, also when the product is no size at all.
+void* AllocateAligned(size_t count, size_t size);
 void FreeAligned(void* data);
 }  // namespace internal
 
@@ -23,7 +24,7 @@ class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(size_t size)
-      : data_(size == 0 ? nullptr : static_cast<T*>(internal::AllocateAligned(size * sizeof(T)))), size_(size) {}
+      : data_(size == 0 ? nullptr : static_cast<T*>(internal::AllocateAligned(size, sizeof(T)))), size_(size) {}
   AlignedBuffer(AlignedBuffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {

@@ -33,9 +33,9 @@ template <typename... Args>
 }  // namespace cairn
 
 // Throws BugError when `condition` does not hold; optional fmt arguments say more.
-#define CAIRN_CHECK(condition, ...)                                                     \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]] {                                                    \
+#define CAIRN_CHECK(condition, ...)                                                      \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
       ::cairn::FailCheck(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
-    }                                                                                   \
+    }                                                                                    \
   } while (false)

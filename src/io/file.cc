@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -35,7 +36,8 @@ std::string Reason() { return std::strerror(errno); }
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : name_(path.string()) {
-  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: a named pipe without a writer would make us wait for ever.
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) Fail("cannot open '{}': {}; check the path", name_, Reason());
   struct stat info;
   if (fstat(fd.get(), &info) != 0) Fail("cannot read '{}': {}", name_, Reason());
@@ -63,10 +65,17 @@ MappedFile::~MappedFile() {
 }
 
 void WriteFileAtomically(const std::filesystem::path& path, const std::function<void(const ByteSink&)>& write) {
+  struct stat old;
+  if (stat(path.c_str(), &old) == 0) {
+    if (S_ISDIR(old.st_mode)) Fail("cannot write '{}': it is a directory; name a file in it", path.string());
+    // The rename would put a file in the place of /dev/null and its like.
+    if (!S_ISREG(old.st_mode)) Fail("cannot write '{}': it is not a regular file; name another", path.string());
+  }
   const std::string temporary = path.string() + fmt::format(".tmp-{}", getpid());
   try {
     const Descriptor fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    if (fd.get() < 0) Fail("cannot write '{}': {}; check that the directory exists and may be written", path.string(), Reason());
+    if (fd.get() < 0)
+      Fail("cannot write '{}': {}; check that the directory exists and may be written", path.string(), Reason());
     std::string buffer;
     const auto flush = [&] {
       size_t done = 0;

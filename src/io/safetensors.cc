@@ -17,6 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr size_t kMaxRank = 16;
 
 DType ParseDType(const std::string& text, const std::string& file, const std::string& tensor) {
   constexpr DType kAll[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
@@ -55,7 +56,8 @@ Json ParseHeader(std::string_view text, const std::string& file) {
 }
 
 uint64_t ParseSize(const Json& value, const std::string& file, const std::string& tensor) {
-  if (!value.is_number_unsigned()) Fail("'{}': tensor '{}' has a size or offset that is no non-negative integer", file, tensor);
+  if (!value.is_number_unsigned())
+    Fail("'{}': tensor '{}' has a size or offset that is no non-negative integer", file, tensor);
   return value.get<uint64_t>();
 }
 
@@ -78,8 +80,8 @@ void SafetensorsFile::Parse() {
   uint64_t header_size;
   std::memcpy(&header_size, bytes.data(), 8);
   if (header_size > kMaxHeader || header_size > bytes.size() - 8) {
-    Fail("'{}': the safetensors header claims {} bytes, but the file has {}; it is truncated or of another kind", name(),
-         header_size, bytes.size());
+    Fail("'{}': the safetensors header claims {} bytes, but the file has {}; it is truncated or of another kind",
+         name(), header_size, bytes.size());
   }
   const Json header = ParseHeader({reinterpret_cast<const char*>(bytes.data()) + 8, header_size}, name());
   const auto data = bytes.subspan(8 + header_size);
@@ -101,6 +103,10 @@ void SafetensorsFile::Parse() {
     }
     TensorEntry entry;
     entry.dtype = ParseDType(value["dtype"].get<std::string>(), name(), key);
+    if (value["shape"].size() > kMaxRank) {
+      Fail("'{}': tensor '{}' has {} dimensions, more than the {} that Cairn reads", name(), key, value["shape"].size(),
+           kMaxRank);
+    }
     for (const Json& size : value["shape"]) entry.shape.push_back(ParseSize(size, name(), key));
     const uint64_t begin = ParseSize(value["data_offsets"][0], name(), key);
     const uint64_t end = ParseSize(value["data_offsets"][1], name(), key);
@@ -134,7 +140,8 @@ const TensorEntry& SafetensorsFile::Get(const std::string& tensor) const {
 
 Tensor SafetensorsFile::ReadFloats(const std::string& tensor) const {
   const TensorEntry& entry = Get(tensor);
-  if (!IsFloat(entry.dtype)) Fail("'{}': tensor '{}' has type {}, not a float type", name(), tensor, NameOf(entry.dtype));
+  if (!IsFloat(entry.dtype))
+    Fail("'{}': tensor '{}' has type {}, not a float type", name(), tensor, NameOf(entry.dtype));
   Tensor result(entry.shape);
   ConvertToFloat(entry.dtype, entry.bytes, result.span());
   return result;
@@ -142,7 +149,8 @@ Tensor SafetensorsFile::ReadFloats(const std::string& tensor) const {
 
 std::vector<int64_t> SafetensorsFile::ReadIntegers(const std::string& tensor) const {
   const TensorEntry& entry = Get(tensor);
-  if (IsFloat(entry.dtype)) Fail("'{}': tensor '{}' has type {}, not an integer type", name(), tensor, NameOf(entry.dtype));
+  if (IsFloat(entry.dtype))
+    Fail("'{}': tensor '{}' has type {}, not an integer type", name(), tensor, NameOf(entry.dtype));
   std::vector<int64_t> result(entry.count);
   ConvertToInteger(entry.dtype, entry.bytes, result);
   return result;
@@ -169,7 +177,8 @@ void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorT
                       const std::map<std::string, std::string>& metadata) {
   std::vector<TensorStream> streams;
   for (const TensorToWrite& tensor : tensors) {
-    streams.push_back({tensor.name, tensor.dtype, tensor.shape, [&tensor](const ByteSink& sink) { sink(tensor.bytes); }});
+    streams.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, [&tensor](const ByteSink& sink) { sink(tensor.bytes); }});
   }
   WriteSafetensors(path, streams, metadata);
 }
@@ -192,7 +201,12 @@ void WriteSafetensors(const std::filesystem::path& path, std::span<const TensorS
     offset += *size;
     ends.push_back(offset);
   }
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception&) {
+    Fail("cannot write '{}': a tensor name or the metadata is not valid UTF-8", path.string());
+  }
   text.resize(RoundUp(text.size() + 8, 64) - 8, ' ');
   const uint64_t header_size = text.size();
   WriteFileAtomically(path, [&](const ByteSink& sink) {

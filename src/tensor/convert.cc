@@ -19,7 +19,8 @@ T Load(const std::byte* bytes) {
 template <typename From, typename To, typename Convert>
 void ConvertAll(std::span<const std::byte> bytes, std::span<To> out, Convert convert) {
   CAIRN_CHECK(bytes.size() == out.size() * sizeof(From));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<To>(convert(Load<From>(bytes.data() + i * sizeof(From))));
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<To>(convert(Load<From>(bytes.data() + i * sizeof(From))));
 }
 
 constexpr auto kSame = [](auto value) { return value; };

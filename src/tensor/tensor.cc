@@ -57,7 +57,8 @@ std::string ToString(const Shape& shape) { return fmt::format("[{}]", fmt::join(
 
 Tensor::Tensor(Shape shape) : shape_(std::move(shape)) {
   const auto size = CheckedProduct(shape_);
-  if (!size || !CheckedMul(*size, sizeof(float))) Fail("a tensor of shape {} is too large for this machine", ToString(shape_));
+  if (!size || !CheckedMul(*size, sizeof(float)))
+    Fail("a tensor of shape {} is too large for this machine", ToString(shape_));
   data_ = AlignedBuffer<float>(*size);
 }
 

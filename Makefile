@@ -1,0 +1,50 @@
+# Developers' shortcuts. Everything is built by CMake (CMakePresets.json); the scripts install what is missing.
+.DEFAULT_GOAL := help
+.PHONY: help build test demo bench format format-check debug asan tsan clang lint clean
+
+# The project's own C++ files, tracked or new.
+SOURCES = $(shell find src apps bench tests include -name '*.cc' -o -name '*.h' 2>/dev/null)
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build:  ## optimised build: build/release/cairn
+	@scripts/build
+
+test:  ## build and run every test (the same as scripts/test)
+	@scripts/test
+
+demo:  ## build and show what Cairn does (the same as scripts/demo)
+	@scripts/demo
+
+bench:  ## build and run the attention benchmark
+	@scripts/build
+	build/release/cairn bench attention
+
+format: dev-tools  ## lay all C++ files out with clang-format
+	clang-format -i $(SOURCES)
+
+format-check: dev-tools  ## fail when a file is not laid out
+	clang-format --dry-run -Werror $(SOURCES)
+
+debug:  ## tests of the unoptimised build
+	@CAIRN_PRESET=debug scripts/test
+
+asan:  ## tests under the address and undefined-behaviour sanitizers
+	@CAIRN_PRESET=asan scripts/test
+
+tsan:  ## tests under the thread sanitizer
+	@CAIRN_PRESET=tsan scripts/test
+
+clang: dev-tools  ## tests of the build by clang, warnings are errors
+	@CI=true CAIRN_PRESET=clang scripts/test
+
+lint: dev-tools  ## check the shell scripts
+	shellcheck scripts/* .ci/run
+
+clean:  ## remove every build
+	rm -rf build
+
+.PHONY: dev-tools
+dev-tools:
+	@scripts/setup --dev
