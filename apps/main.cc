@@ -50,7 +50,9 @@ int Run(int argc, char** argv) {
               "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
               "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
+  cairn::AddDataVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
+  cairn::AddTokenizerVerb(root, exit_code);
   try {
     cairn::InitLogging();
     cairn::InitInstructionSet();

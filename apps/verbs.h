@@ -6,6 +6,8 @@
 
 namespace cairn {
 
+void AddDataVerb(CLI::App& root, int& exit_code);
 void AddInfoVerb(CLI::App& root, int& exit_code);
+void AddTokenizerVerb(CLI::App& root, int& exit_code);
 
 }  // namespace cairn

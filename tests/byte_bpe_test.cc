@@ -119,7 +119,8 @@ TEST(ByteBpe, LosslessAndSafeToCut) {
     size_t cuts = 0;
     for (int round = 0; round < 300; ++round) {
       std::string text;
-      const char* parts[] = {"hello", " ", "\n", "w", "12", "'s", "!", "\r\n", "\xc3\xa9", "\xff", "<tool_call>", "<landmark>", "\t"};
+      const char* parts[] = {"hello", " ",        "\n",   "w",           "12",         "'s", "!",
+                             "\r\n",  "\xc3\xa9", "\xff", "<tool_call>", "<landmark>", "\t"};
       for (uint64_t i = random.Below(40); i > 0; --i) text += parts[random.Below(std::size(parts))];
       const auto whole = tokenizer->Encode(text);
       ASSERT_EQ(tokenizer->Decode(whole), text);
@@ -167,7 +168,10 @@ TEST(TokenizerJson, SentencePieceKindWithMerges) {
   vocab["<unk>"] = 0, vocab["<s>"] = 1, vocab["</s>"] = 2;
   for (int byte = 0; byte < 256; ++byte) vocab[fmt::format("<0x{:02X}>", byte)] = 3 + byte;
   int id = 259;
-  for (const char* piece : {"\xe2\x96\x81", "a", "b", "ab", "\xe2\x96\x81" "ab"}) vocab[piece] = id++;
+  for (const char* piece : {"\xe2\x96\x81", "a", "b", "ab",
+                            "\xe2\x96\x81"
+                            "ab"})
+    vocab[piece] = id++;
   json["added_tokens"] = {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
                           {{"id", 1}, {"content", "<s>"}, {"special", true}},
                           {{"id", 2}, {"content", "</s>"}, {"special", true}}};
@@ -176,7 +180,10 @@ TEST(TokenizerJson, SentencePieceKindWithMerges) {
                          {{{"type", "Prepend"}, {"prepend", "\xe2\x96\x81"}},
                           {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\xe2\x96\x81"}}}}};
   json["pre_tokenizer"] = nullptr;
-  json["model"] = {{"type", "BPE"}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"vocab", vocab},
+  json["model"] = {{"type", "BPE"},
+                   {"unk_token", "<unk>"},
+                   {"byte_fallback", true},
+                   {"vocab", vocab},
                    {"merges", {"a b", "\xe2\x96\x81 ab"}}};
   const auto tokenizer = LoadJson(scratch, json);
   EXPECT_EQ(tokenizer->kind(), VocabularyKind::kSentencePieceBpe);
@@ -191,7 +198,8 @@ TEST(TokenizerJson, SentencePieceKindWithMerges) {
 
 TEST(TokenizerJson, ConfigNamesTheEnds) {
   const ScratchDirectory scratch;
-  WriteFileAtomically(scratch / "tokenizer_config.json", R"({"bos_token": null, "eos_token": {"content": "<|endoftext|>"}})");
+  WriteFileAtomically(scratch / "tokenizer_config.json",
+                      R"({"bos_token": null, "eos_token": {"content": "<|endoftext|>"}})");
   const auto tokenizer = LoadJson(scratch, SmallJson());
   EXPECT_FALSE(tokenizer->bos());
   EXPECT_EQ(tokenizer->eos(), 262);
@@ -237,7 +245,7 @@ TEST(TokenizerJson, DamageIsAnError) {
     j["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "(("}}}, {"behavior", "Isolated"}};
   });
   for (const std::string& text : {std::string("{"), std::string("{\"model\": [}"), std::string("{\"model\": 1}"),
-                                 "{\"a\":" + std::string(100000, '['), std::string("{}")}) {
+                                  "{\"a\":" + std::string(100000, '['), std::string("{}")}) {
     WriteFileAtomically(scratch / "tokenizer.json", text);
     EXPECT_THROW(LoadTokenizer(scratch / "tokenizer.json"), Error);
   }

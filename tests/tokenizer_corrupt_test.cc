@@ -113,7 +113,8 @@ TEST(CorruptAny, RandomDamageDoesNoHarm) {
   for (const std::string& good : {WriteLlama2cVocabulary(SmallSpec()), WriteSentencePieceModel(SmallSpec())}) {
     for (int round = 0; round < 300; ++round) {
       std::string bytes = good;
-      for (uint64_t i = 1 + random.Below(6); i > 0; --i) bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
+      for (uint64_t i = 1 + random.Below(6); i > 0; --i)
+        bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
       ExpectNoHarm(scratch, bytes);
     }
   }
