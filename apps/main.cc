@@ -70,11 +70,13 @@ int Run(int argc, char** argv) {
       "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddBenchVerb(root, exit_code);
+  cairn::AddConvertVerb(root, exit_code);
+  cairn::AddDataVerb(root, exit_code);
   cairn::AddExampleVerb(root, exit_code);
   cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
-  cairn::AddConvertVerb(root, exit_code);
   cairn::AddModelVerb(root, exit_code);
+  cairn::AddTokenizerVerb(root, exit_code);
   try {
     AddVersionFlag(root);
     root.parse_complete_callback(ObeyEnvironment);  // after --help, which must work in any environment

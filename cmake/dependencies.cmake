@@ -7,10 +7,15 @@ find_package(hwy REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(dnnl REQUIRED)
+find_package(ICU REQUIRED COMPONENTS uc i18n)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 add_library(cairn_dependencies INTERFACE)
 target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy
-                      nlohmann_json::nlohmann_json CLI11::CLI11 DNNL::dnnl Threads::Threads)
+                      nlohmann_json::nlohmann_json CLI11::CLI11 DNNL::dnnl Threads::Threads
+                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash)
 if(NOT CAIRN_SANITIZE MATCHES "thread")
   target_link_libraries(cairn_dependencies INTERFACE OpenMP::OpenMP_CXX)
 endif()

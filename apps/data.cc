@@ -1,0 +1,148 @@
+// cairn data: prepare token shards from text, show what a directory of them holds, and verify it.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/verbs.h"
+#include "base/error.h"
+#include "base/progress.h"
+#include "data/prepare.h"
+#include "data/token_dataset.h"
+
+namespace cairn {
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+void AddPrepare(CLI::App& parent) {
+  CLI::App* verb = parent.add_subcommand("prepare", "Turn text into memory-mapped token shards");
+  struct Options {
+    PrepareOptions prepare;
+    std::filesystem::path tokenizer;
+    bool no_bos = false, json = false;
+    double shard_mega = 32;
+  };
+  auto options = std::make_shared<Options>();
+  verb->add_option("TEXT", options->prepare.inputs, "Text files, or directories of them; each file is a document")
+      ->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file or model directory")->required();
+  verb->add_option("-o,--output", options->prepare.output, "Directory to write")->required();
+  CLI::Option* fraction = verb->add_option("--validation", options->prepare.validation_fraction,
+                                           "Share of each document, at its end, to hold out")
+                              ->check(CLI::Range(0.0, 0.99));
+  verb->add_option("--validation-files", options->prepare.validation_files, "Files or directories to hold out instead")
+      ->excludes(fraction);
+  verb->add_option("--separator", options->prepare.separator,
+                   "Text that separates documents inside a file; it is dropped");
+  verb->add_flag("--no-bos", options->no_bos, "Do not begin documents with the beginning-of-sequence token");
+  verb->add_option("--shard", options->shard_mega, "Million tokens a shard")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 4096.0));
+  verb->add_flag("--force", options->prepare.force, "Replace an earlier preparation in the directory");
+  verb->add_flag("--json", options->json, "Print JSON");
+  verb->footer(
+      "Example:\n  cairn data prepare books/train --validation-files books/valid -t tok.model -o data\n"
+      "Landmarks are not stored; they are inserted when batches are made, so one preparation serves every block "
+      "length.");
+  verb->callback([options] {
+    PrepareOptions& prepare = options->prepare;
+    prepare.tokenizer = LoadTokenizer(options->tokenizer);
+    prepare.add_bos = !options->no_bos;
+    prepare.shard_tokens = static_cast<uint64_t>(options->shard_mega * 1e6);
+    const PrepareSummary summary = PrepareData(prepare);
+    OrderedJson out;
+    for (const auto& [name, split] :
+         {std::pair(kTrainSplit, summary.train), std::pair(kValidationSplit, summary.validation)}) {
+      if (split.tokens == 0) continue;
+      out[name] = {
+          {"files", split.files}, {"documents", split.documents}, {"tokens", split.tokens}, {"shards", split.shards}};
+      if (!options->json) {
+        fmt::print("{:<11} {} tokens in {} documents, {} shards\n", name, split.tokens, split.documents, split.shards);
+      }
+    }
+    out["skipped_files"] = summary.skipped_files;
+    if (options->json) fmt::print("{}\n", out.dump(2));
+  });
+}
+
+void AddInfo(CLI::App& parent) {
+  CLI::App* verb = parent.add_subcommand("info", "Show what a directory of prepared tokens holds");
+  struct Options {
+    std::filesystem::path directory;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  verb->add_option("DIR", options->directory, "Directory that 'cairn data prepare' wrote")->required();
+  verb->add_flag("--json", options->json, "Print JSON, with every source file");
+  verb->footer("Example:\n  cairn data info data");
+  verb->callback([options] {
+    OrderedJson out;
+    for (const std::string& split : TokenDataset::Splits(options->directory)) {
+      const auto data = TokenDataset::Open(options->directory, split);
+      if (!out.contains("tokenizer")) {
+        out["tokenizer"] = {{"fingerprint", data->tokenizer_fingerprint()},
+                            {"kind", data->tokenizer_kind()},
+                            {"vocab_size", data->vocab_size()}};
+        out["bytes_per_token"] = data->bytes_per_token();
+      }
+      OrderedJson& entry = out["splits"][split];
+      entry = {{"tokens", data->token_count()}, {"documents", data->document_count()}, {"shards", data->shard_count()}};
+      entry["sources"] = OrderedJson::array();
+      for (const TokenSource& source : data->sources()) {
+        entry["sources"].push_back({{"file", source.file}, {"begin", source.begin}, {"end", source.end}});
+      }
+    }
+    if (options->json) {
+      fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+      return;
+    }
+    if (!out.contains("splits")) Fail("'{}' has no splits; prepare the data again", options->directory.string());
+    fmt::print("tokenizer   {} {} ({} tokens), {} bytes a token\n", out["tokenizer"]["kind"].get<std::string>(),
+               out["tokenizer"]["fingerprint"].get<std::string>(), out["tokenizer"]["vocab_size"].get<uint64_t>(),
+               out["bytes_per_token"].get<uint32_t>());
+    for (const auto& [name, split] : out["splits"].items()) {
+      fmt::print("{:<11} {} tokens in {} documents of {} files, {} shards\n", name, split["tokens"].get<uint64_t>(),
+                 split["documents"].get<uint64_t>(), split["sources"].size(), split["shards"].get<uint64_t>());
+    }
+  });
+}
+
+void AddVerify(CLI::App& parent) {
+  CLI::App* verb = parent.add_subcommand("verify", "Read every shard and check it against its checksum");
+  struct Options {
+    std::filesystem::path directory, tokenizer;
+  };
+  auto options = std::make_shared<Options>();
+  verb->add_option("DIR", options->directory, "Directory that 'cairn data prepare' wrote")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Also check that the data was made with this tokenizer");
+  verb->footer("Example:\n  cairn data verify data -t tok.model");
+  verb->callback([options] {
+    const auto tokenizer = options->tokenizer.empty() ? nullptr : LoadTokenizer(options->tokenizer);
+    uint64_t tokens = 0, shards = 0;
+    for (const std::string& split : TokenDataset::Splits(options->directory)) {
+      const auto data = TokenDataset::Open(options->directory, split);
+      if (tokenizer) data->CheckTokenizer(*tokenizer);
+      Progress progress("verifying " + split, data->token_count());
+      data->Verify([&](uint64_t count) { progress.Add(count); });
+      tokens += data->token_count();
+      shards += data->shard_count();
+    }
+    fmt::print("sound: {} tokens in {} shards\n", tokens, shards);
+  });
+}
+
+}  // namespace
+
+void AddDataVerb(CLI::App& root, int&) {
+  CLI::App* verb = root.add_subcommand("data", "Prepare, inspect and verify training data");
+  verb->require_subcommand(1);
+  verb->footer(
+      "Example:\n  cairn data prepare books/train --validation-files books/valid -t tok.model -o data\n  cairn data "
+      "info data");
+  AddPrepare(*verb);
+  AddInfo(*verb);
+  AddVerify(*verb);
+}
+
+}  // namespace cairn
