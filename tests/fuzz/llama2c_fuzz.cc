@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       size_t start = size;
       while (start > 0 && data[start - 1] != '\n') --start;
       sidecar.emplace(reinterpret_cast<const char*>(data) + start, size - start);
-      size = start;
+      size = start == 0 ? 0 : start - 1;
     }
     cairn::ReadEverything(*cairn::ModelFromLlama2c(std::as_bytes(std::span(data, size)), "fuzz", nullptr, sidecar));
   } catch (const cairn::Error&) {
