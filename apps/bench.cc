@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/bench.h"
 #include "apps/verbs.h"
 #include "base/cpu.h"
 #include "base/error.h"
@@ -101,6 +102,7 @@ void AddBenchVerb(CLI::App& root, int&) {
   verb->require_subcommand(1);
   verb->footer("Example:\n  cairn bench attention --quick");
   AddAttention(*verb);
+  AddTrainBench(*verb);
 }
 
 }  // namespace cairn

@@ -47,14 +47,16 @@ struct TestModel {
         x = static_cast<float>(slot.shape.size() == 1 ? 1 + 0.2 * random.Normal() : 0.3 * random.Normal());
       }
     }
+    int64_t number_of_landmarks = 0;
     const bool landmarks = config.landmark.attention == AttentionKind::kLandmark;
     for (size_t i = 0; i < rows * time; ++i) {
       const size_t stride = config.landmark.block_length + 1;
       const bool landmark = landmarks && i % time % stride == config.landmark.block_length;
       // Attention knows landmarks by their place. With a memory every landmark gets a token of its own: the first layer
       // could otherwise not tell them apart, and rounding would choose between equal scores.
-      const bool same = landmark && !config.landmark.memory_training.enabled;
-      ids.push_back(same ? static_cast<int32_t>(config.landmark.landmark_id) : static_cast<int32_t>(random.Below(22)));
+      const bool distinct = config.landmark.memory_training.enabled;
+      const int32_t landmark_id = static_cast<int32_t>(distinct && landmark ? number_of_landmarks++ : config.landmark.landmark_id);
+      ids.push_back(landmark ? landmark_id : static_cast<int32_t>(random.Below(20)));
       targets.push_back(landmark || random.Below(8) == 0 ? -1 : static_cast<int32_t>(random.Below(20)));
     }
   }
@@ -207,7 +209,8 @@ TEST(Engine, MemoryWithEveryBlockEqualsOneChunk) {
   c.landmark.memory_training.enabled = true;
   c.landmark.memory_training.k = 20;
   c.landmark.memory_training.chunk_length = 6;
-  const TestModel chunked(c, 2, 30);
+  TestModel chunked(c, 2, 30);
+  chunked.ids = whole.ids;
   Engine a(whole.config, whole.layout, {.rows = 2, .time = 30});
   Engine b(chunked.config, chunked.layout, {.rows = 2, .time = 30});
   Parameters ga(whole.layout), gb(chunked.layout);
