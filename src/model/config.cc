@@ -78,6 +78,14 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::s
     Fail("'{}': landmark.memory_training.distractors is \"{}\" but distractor_blocks is {}", name,
          NameOf(memory.distractors), memory.distractor_blocks);
   }
+  if (memory.enabled && landmark.block_length > 0 && memory.chunk_length % landmark.block_length != 0) {
+    Fail("'{}': landmark.memory_training.chunk_length {} is not a multiple of landmark.block_length {}", name,
+         memory.chunk_length, landmark.block_length);
+  }
+  if (memory.enabled && (miss.enabled || landmark.positional_jump > 0)) {
+    Fail("'{}': landmark.memory_training cannot be combined with {}; it uses slot positions and no gate of its own", name,
+         miss.enabled ? "context_miss" : "positional_jump");
+  }
   if (landmark.positional_jump > kMaxBlock || landmark.xl_cache_length > kMaxPositions ||
       landmark.xl_segment_length > kMaxPositions) {
     Fail("'{}': landmark.positional_jump, xl_segment_length or xl_cache_length is too large", name);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "kernels/elementwise.h"
+#include "train/memory_op.h"
 #include "train/rotary_table.h"
 
 namespace cairn {
@@ -187,6 +188,7 @@ class XlOp : public FusedOp {
 
 std::unique_ptr<AttentionOp> MakeAttentionOp(const ModelConfig& config, size_t max_rows, size_t max_time) {
   if (config.landmark.attention == AttentionKind::kXl) return std::make_unique<XlOp>(config, max_rows, max_time);
+  if (config.landmark.memory_training.enabled) return MakeMemoryOp(config, max_rows, max_time);
   return std::make_unique<CausalOp>(config, max_rows, max_time);
 }
 

@@ -1,0 +1,255 @@
+#include "attention/retrieval.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention/retrieval.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h:
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace cairn::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// scores[j] = query . rows[j], for `count` rows.
+void DotRows(const float* query, const float* rows, size_t stride, size_t count, size_t dim, float* scores) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t j = 0; j < count; ++j) {
+    const float* row = rows + j * stride;
+    auto sum = hn::Zero(d);
+    size_t i = 0;
+    for (; i + lanes <= dim; i += lanes) sum = hn::MulAdd(hn::LoadU(d, query + i), hn::LoadU(d, row + i), sum);
+    float total = hn::GetLane(hn::SumOfLanes(d, sum));
+    for (; i < dim; ++i) total += query[i] * row[i];
+    scores[j] = total;
+  }
+}
+
+// to += sum over j of weights[j] * rows[j].
+void AddWeightedRows(const float* weights, const float* rows, size_t stride, size_t count, size_t dim, float* to) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t j = 0; j < count; ++j) {
+    const float* row = rows + j * stride;
+    const auto weight = hn::Set(d, weights[j]);
+    size_t i = 0;
+    for (; i + lanes <= dim; i += lanes) hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, row + i), hn::LoadU(d, to + i)), d, to + i);
+    for (; i < dim; ++i) to[i] += weights[j] * row[i];
+  }
+}
+
+// rows[j] += weights[j] * from.
+void AddOuter(const float* weights, const float* from, size_t stride, size_t count, size_t dim, float* rows) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t j = 0; j < count; ++j) {
+    float* row = rows + j * stride;
+    const auto weight = hn::Set(d, weights[j]);
+    size_t i = 0;
+    for (; i + lanes <= dim; i += lanes) hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, from + i), hn::LoadU(d, row + i)), d, row + i);
+    for (; i < dim; ++i) row[i] += weights[j] * from[i];
+  }
+}
+
+}  // namespace cairn::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "base/error.h"
+
+namespace cairn {
+namespace {
+
+HWY_EXPORT(DotRows);
+HWY_EXPORT(AddWeightedRows);
+HWY_EXPORT(AddOuter);
+
+constexpr float kLog2E = 1.44269504089f;
+
+// What the queries of one head in one chunk share.
+class HeadReader {
+ public:
+  HeadReader(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head)
+      : shape_(shape),
+        chunk_(chunk),
+        head_(head),
+        kv_head_(head / (shape.query_heads / shape.kv_heads)),
+        blocks_(chunk.memory.size()),
+        top_k_(std::min(shape.top_k, chunk.memory.size())),
+        scale_(1.0f / std::sqrt(static_cast<float>(shape.dim))) {
+    // Landmark keys turned so that one query vector scores all of them: the old ones as in slot 0, the latest k' at
+    // their own slots. The query itself is turned to a distance that does not depend on the block.
+    landmarks_.resize(blocks_ * shape.dim);
+    for (size_t m = 0; m < blocks_; ++m) {
+      const size_t slot = m + top_k_ >= blocks_ ? m + top_k_ - blocks_ + 1 : 0;
+      const float* key = Key(m) + shape.block_length * chunk.memory[m].time_stride;
+      shape.turns->Apply(Turn(m, slot), key, &landmarks_[m * shape.dim], true);
+    }
+    scores_.resize(std::max(blocks_, shape.stride()));
+    order_.resize(blocks_);
+  }
+
+  size_t top_k() const { return top_k_; }
+  const float* Key(size_t m) const { return chunk_.memory[m].k + kv_head_ * chunk_.memory[m].head_stride; }
+  const float* Value(size_t m) const { return chunk_.memory[m].v + kv_head_ * chunk_.memory[m].head_stride; }
+  size_t kv_head() const { return kv_head_; }
+  float scale() const { return scale_; }
+
+  // The best k' blocks for a query, in text order.
+  void Choose(const float* q, int32_t* chosen) {
+    HWY_DYNAMIC_DISPATCH(DotRows)(q, landmarks_.data(), shape_.dim, blocks_, shape_.dim, scores_.data());
+    std::iota(order_.begin(), order_.end(), 0);
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_), order_.end(), [&](int32_t a, int32_t b) {
+      return scores_[static_cast<size_t>(a)] > scores_[static_cast<size_t>(b)] ||
+             (scores_[static_cast<size_t>(a)] == scores_[static_cast<size_t>(b)] && a < b);
+    });
+    std::sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_));
+    std::copy_n(order_.begin(), top_k_, chosen);
+  }
+
+  // By how many blocks a query is turned on to read its i'th chosen block: slots fill from the left, the latest k' stand
+  // one further to the right.
+  ptrdiff_t TurnOf(size_t i, size_t m) const { return Turn(m, i + (m + top_k_ >= blocks_ ? 1 : 0)); }
+
+  // Softmax of one block for a query that is turned to its slot: weights of its tokens, and the landmark's score in
+  // units of log 2.
+  float BlockWeights(const float* turned, size_t m, float* weights) {
+    const size_t length = shape_.block_length;
+    HWY_DYNAMIC_DISPATCH(DotRows)(turned, Key(m), chunk_.memory[m].time_stride, length + 1, shape_.dim, weights);
+    const float factor = scale_ * kLog2E;
+    float max = weights[0];
+    for (size_t j = 1; j < length; ++j) max = std::max(max, weights[j]);
+    float sum = 0;
+    for (size_t j = 0; j < length; ++j) sum += weights[j] = std::exp2((weights[j] - max) * factor);
+    for (size_t j = 0; j < length; ++j) weights[j] /= sum;
+    return weights[length] * factor;
+  }
+
+ private:
+  // Block m in slot s stands k' + 1 - s blocks before the chunk, instead of its true distance.
+  ptrdiff_t Turn(size_t m, size_t slot) const {
+    const ptrdiff_t wanted = static_cast<ptrdiff_t>(top_k_) + 1 - static_cast<ptrdiff_t>(slot);
+    return wanted - (chunk_.first_block - chunk_.memory[m].index);
+  }
+
+  const RetrievalShape& shape_;
+  const RetrievalChunk& chunk_;
+  const size_t head_, kv_head_, blocks_, top_k_;
+  const float scale_;
+  std::vector<float> landmarks_;  // [blocks][dim]
+  std::vector<float> scores_;
+  std::vector<int32_t> order_;
+};
+
+}  // namespace
+
+BlockTurns::BlockTurns(std::span<const double> frequencies, RotaryLayout layout, size_t stride, size_t limit)
+    : layout_(layout), half_(frequencies.size()), limit_(static_cast<ptrdiff_t>(limit)) {
+  for (ptrdiff_t n = -limit_; n <= limit_; ++n) {
+    for (const double frequency : frequencies) {
+      const double angle = static_cast<double>(n) * static_cast<double>(stride) * frequency;
+      cosine_.push_back(static_cast<float>(std::cos(angle)));
+      sine_.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+}
+
+void BlockTurns::Apply(ptrdiff_t blocks, const float* from, float* to, bool back) const {
+  CAIRN_CHECK(blocks >= -limit_ && blocks <= limit_);
+  const float* cosine = &cosine_[static_cast<size_t>(blocks + limit_) * half_];
+  const float* sine = &sine_[static_cast<size_t>(blocks + limit_) * half_];
+  const float sign = back ? -1.0f : 1.0f;
+  for (size_t i = 0; i < half_; ++i) {
+    const size_t a = layout_ == RotaryLayout::kHalf ? i : 2 * i;
+    const size_t b = layout_ == RotaryLayout::kHalf ? i + half_ : 2 * i + 1;
+    const float x = from[a];
+    const float y = from[b];
+    const float s = sign * sine[i];
+    to[a] = x * cosine[i] - y * s;
+    to[b] = x * s + y * cosine[i];
+  }
+}
+
+void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head) {
+  if (chunk.memory.empty() || shape.top_k == 0) return;
+  HeadReader reader(shape, chunk, head);
+  const size_t dim = shape.dim;
+  const size_t k = reader.top_k();
+  std::vector<float> turned(dim), weights(shape.stride()), gates(k), block_out(k * dim);
+  for (size_t t = 0; t < chunk.time; ++t) {
+    const float* q = chunk.q.Row(0, head, t);
+    int32_t* chosen = chunk.chosen + (head * chunk.time + t) * shape.top_k;
+    reader.Choose(q, chosen);
+    float& home_max = chunk.home_max[head * chunk.state_stride + t];
+    float& home_inverse = chunk.home_inverse[head * chunk.state_stride + t];
+    std::fill(block_out.begin(), block_out.end(), 0.0f);
+    float max = home_max;
+    for (size_t i = 0; i < k; ++i) {
+      const auto m = static_cast<size_t>(chosen[i]);
+      shape.turns->Apply(reader.TurnOf(i, m), q, turned.data(), false);
+      gates[i] = reader.BlockWeights(turned.data(), m, weights.data());
+      max = std::max(max, gates[i]);
+      HWY_DYNAMIC_DISPATCH(AddWeightedRows)(weights.data(), reader.Value(m), chunk.memory[m].time_stride, shape.block_length, dim, &block_out[i * dim]);
+    }
+    // One home group: what the local attention had in it, and the gates of the chosen blocks.
+    const float local = std::exp2(home_max - max) / home_inverse;
+    float sum = local;
+    for (float& gate : gates) sum += gate = std::exp2(gate - max);
+    float* out = chunk.out.Row(0, head, t);
+    for (size_t j = 0; j < dim; ++j) out[j] *= local / sum;
+    for (float& gate : gates) gate /= sum;
+    HWY_DYNAMIC_DISPATCH(AddWeightedRows)(gates.data(), block_out.data(), dim, k, dim, out);
+    home_max = max;
+    home_inverse = 1.0f / sum;
+  }
+}
+
+void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head,
+                       const RetrievalGradients& gradients) {
+  if (chunk.memory.empty() || shape.top_k == 0) return;
+  HeadReader reader(shape, chunk, head);
+  const size_t dim = shape.dim;
+  const size_t length = shape.block_length;
+  std::vector<float> turned(dim), dturned(dim), weights(shape.stride()), dweights(length), dscores(shape.stride());
+  for (size_t t = 0; t < chunk.time; ++t) {
+    const float* q = chunk.q.Row(0, head, t);
+    const float* out = chunk.out.Row(0, head, t);
+    const float* dout = gradients.dout.Row(0, head, t);
+    float* dq = gradients.dq.Row(0, head, t);
+    const int32_t* chosen = chunk.chosen + (head * chunk.time + t) * shape.top_k;
+    float home_delta = 0;
+    for (size_t j = 0; j < dim; ++j) home_delta += out[j] * dout[j];
+    for (size_t i = 0; i < reader.top_k(); ++i) {
+      const auto m = static_cast<size_t>(chosen[i]);
+      const MemoryBlock& block = chunk.memory[m];
+      const ptrdiff_t turn = reader.TurnOf(i, m);
+      shape.turns->Apply(turn, q, turned.data(), false);
+      const float landmark = reader.BlockWeights(turned.data(), m, weights.data());
+      const float gate = std::exp2(landmark - chunk.home_max[head * chunk.state_stride + t]) * chunk.home_inverse[head * chunk.state_stride + t];
+      HWY_DYNAMIC_DISPATCH(DotRows)(dout, reader.Value(m), block.time_stride, length, dim, dweights.data());
+      float delta = 0;
+      for (size_t j = 0; j < length; ++j) delta += weights[j] * dweights[j];
+      for (size_t j = 0; j < length; ++j) {
+        weights[j] *= gate;
+        dscores[j] = reader.scale() * weights[j] * (dweights[j] - delta);
+      }
+      dscores[length] = reader.scale() * gate * (delta - home_delta);
+      std::fill(dturned.begin(), dturned.end(), 0.0f);
+      HWY_DYNAMIC_DISPATCH(AddWeightedRows)(dscores.data(), reader.Key(m), block.time_stride, length + 1, dim, dturned.data());
+      shape.turns->Apply(turn, dturned.data(), dturned.data(), true);
+      for (size_t j = 0; j < dim; ++j) dq[j] += dturned[j];
+      if (block.dk == nullptr) continue;
+      const size_t offset = reader.kv_head() * block.gradient_head_stride;
+      HWY_DYNAMIC_DISPATCH(AddOuter)(dscores.data(), turned.data(), block.gradient_time_stride, length + 1, dim, block.dk + offset);
+      HWY_DYNAMIC_DISPATCH(AddOuter)(weights.data(), dout, block.gradient_time_stride, length, dim, block.dv + offset);
+    }
+  }
+}
+
+}  // namespace cairn
+#endif  // HWY_ONCE

@@ -1,0 +1,236 @@
+#include "train/memory_op.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "attention/fused.h"
+#include "attention/retrieval.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/random.h"
+#include "base/threads.h"
+#include "train/rotary_table.h"
+
+namespace cairn {
+
+namespace {
+
+uint64_t DrawSeed(uint64_t key, size_t row, size_t chunk) { return key * 1'000'003 + row * 1009 + chunk; }
+
+class MemoryOp : public AttentionOp {
+ public:
+  MemoryOp(const ModelConfig& config, size_t max_rows, size_t max_time)
+      : config_(config),
+        length_(config.landmark.block_length),
+        stride_(length_ + 1),
+        width_(config.query_size() + 2 * config.key_size()),
+        max_rows_(max_rows),
+        max_time_(max_time),
+        chunk_time_(memory_.chunk_length / length_ * stride_),
+        chunks_(DivideUp(max_time, chunk_time_)),
+        rotary_(config),
+        turns_(RotaryFrequencies(config), config.rotary_layout, stride_, max_time / stride_ + memory_.k + 2),
+        bank_(config.num_hidden_layers) {}
+
+  size_t SavedFloats() const override {
+    // Per chunk the home group's state, then the choices as integers.
+    return chunks_ * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), false) +
+           max_rows_ * config_.num_attention_heads * max_time_ * memory_.k;
+  }
+
+  void Begin(const AttentionBatch& batch) override {
+    CAIRN_CHECK(batch.rows <= max_rows_ && batch.time <= max_time_);
+    CAIRN_CHECK(batch.positions == nullptr, "training with memory uses positions of its own");
+    batch_ = batch;
+    rotary_.Set(nullptr, batch.rows, batch.time, false);
+  }
+
+  void Forward(size_t layer, float* qkv, float* out, float* saved) override {
+    rotary_.Apply(qkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time, false);
+    for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
+      const size_t first = c * chunk_time_;
+      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
+      const FusedSaved state = State(shape, c, saved);
+      FusedForward(shape, LocalInput(qkv, first), Part(out, config_.query_size(), 0, first), &state);
+      if (c == 0) continue;
+      const auto memories = Memories(layer, qkv, nullptr, c);
+      const RetrievalShape retrieval = Retrieval();
+      ParallelFor(batch_.rows * config_.num_attention_heads, [&](size_t i, int) {
+        const size_t row = i / config_.num_attention_heads;
+        const RetrievalChunk chunk = Chunk(qkv, out, saved, memories[row], state, shape, row, c);
+        RetrievalForward(retrieval, chunk, i % config_.num_attention_heads);
+      });
+    }
+  }
+
+  void Backward(size_t layer, const float* qkv, const float* out, const float* dout, const float* saved_const, float* dqkv) override {
+    float* saved = const_cast<float*>(saved_const);
+    const size_t queries = config_.query_size();
+    // The local attention overwrites all gradients; its state is that of the whole home group, so it is exact as it is.
+    for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
+      const size_t first = c * chunk_time_;
+      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
+      FusedBackward(shape, LocalInput(qkv, first), Part(out, queries, 0, first), Part(dout, queries, 0, first), State(shape, c, saved),
+                    {Part(dqkv, width_, 0, first), Part(dqkv, width_, queries, first), Part(dqkv, width_, queries + config_.key_size(), first)});
+    }
+    // Then what was retrieved. A KV head's gradients are added up by one thread, in order.
+    for (size_t c = 1; c * chunk_time_ < batch_.time; ++c) {
+      const size_t first = c * chunk_time_;
+      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
+      const FusedSaved state = State(shape, c, saved);
+      const auto memories = Memories(layer, qkv, dqkv, c);
+      const RetrievalShape retrieval = Retrieval();
+      const size_t group = config_.num_attention_heads / config_.num_key_value_heads;
+      ParallelFor(config_.num_key_value_heads, [&](size_t kv_head, int) {
+        for (size_t row = 0; row < batch_.rows; ++row) {
+          const RetrievalChunk chunk = Chunk(qkv, const_cast<float*>(out), saved, memories[row], state, shape, row, c);
+          const RetrievalGradients gradients{RowPart(dout, queries, 0, row, first), RowPart(dqkv, width_, 0, row, first)};
+          for (size_t g = 0; g < group; ++g) RetrievalBackward(retrieval, chunk, kv_head * group + g, gradients);
+        }
+      });
+    }
+    rotary_.Apply(dqkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time, true);
+    if (memory_.distractors == DistractorSource::kBank) Remember(layer, qkv);
+  }
+
+ private:
+  // Blocks of earlier steps: keys and values of all KV heads, [stride][2 key_size].
+  struct BankBlock {
+    std::vector<float> kv;
+    ptrdiff_t index;
+  };
+
+  AttentionShape LocalShape(size_t rows, size_t time) const {
+    AttentionShape shape;
+    shape.batch = rows;
+    shape.query_heads = config_.num_attention_heads;
+    shape.kv_heads = config_.num_key_value_heads;
+    shape.time = time;
+    shape.dim = config_.head_dim;
+    shape.block_length = length_;
+    return shape;
+  }
+
+  RetrievalShape Retrieval() const {
+    return {config_.num_attention_heads, config_.num_key_value_heads, config_.head_dim, length_, memory_.k, &turns_};
+  }
+
+  // Rows of `width` floats, from position `first` of every batch row.
+  template <typename T>
+  HeadsView<T> Part(T* data, size_t width, size_t offset, size_t first) const {
+    return {data + first * width + offset, batch_.time * width, config_.head_dim, width};
+  }
+  template <typename T>
+  HeadsView<T> RowPart(T* data, size_t width, size_t offset, size_t row, size_t first) const {
+    return {data + (row * batch_.time + first) * width + offset, 0, config_.head_dim, width};
+  }
+
+  FusedInput LocalInput(const float* qkv, size_t first) const {
+    const size_t queries = config_.query_size();
+    return {Part(qkv, width_, 0, first), Part(qkv, width_, queries, first), Part(qkv, width_, queries + config_.key_size(), first), {}};
+  }
+
+  FusedSaved State(const AttentionShape& shape, size_t chunk, float* saved) const {
+    return LayOutSaved(shape, false, saved + chunk * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), false));
+  }
+
+  RetrievalChunk Chunk(const float* qkv, float* out, float* saved, const std::vector<MemoryBlock>& memory,
+                       const FusedSaved& state, const AttentionShape& shape, size_t row, size_t chunk) const {
+    const size_t heads = config_.num_attention_heads;
+    const size_t first = chunk * chunk_time_;
+    float* choices = saved + chunks_ * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), false);
+    static_assert(sizeof(int32_t) == sizeof(float));
+    RetrievalChunk result;
+    result.time = shape.time;
+    result.first_block = static_cast<ptrdiff_t>(first / stride_);
+    result.memory = memory;
+    result.q = RowPart(qkv, width_, 0, row, first);
+    result.out = RowPart(out, config_.query_size(), 0, row, first);
+    result.home_max = state.home_max + row * heads * shape.time;
+    result.home_inverse = state.home_inverse + row * heads * shape.time;
+    result.state_stride = shape.time;
+    result.chosen = reinterpret_cast<int32_t*>(choices) + (row * batch_.time + first) * heads * memory_.k;
+    return result;
+  }
+
+  // What each row's queries of a chunk may read: distractors, then the row's own blocks before the chunk.
+  std::vector<std::vector<MemoryBlock>> Memories(size_t layer, const float* qkv, float* dqkv, size_t chunk) const {
+    const size_t queries = config_.query_size();
+    const size_t own = chunk * chunk_time_ / stride_;
+    std::vector<std::vector<MemoryBlock>> memories(batch_.rows);
+    const auto block_of = [&](size_t row, size_t block) {
+      const size_t at = (row * batch_.time + block * stride_) * width_ + queries;
+      MemoryBlock result{qkv + at, qkv + at + config_.key_size(), width_, config_.head_dim, static_cast<ptrdiff_t>(block)};
+      if (dqkv != nullptr) {
+        result.dk = dqkv + at;
+        result.dv = dqkv + at + config_.key_size();
+        result.gradient_time_stride = width_;
+        result.gradient_head_stride = config_.head_dim;
+      }
+      return result;
+    };
+    for (size_t row = 0; row < batch_.rows; ++row) {
+      for (const auto& [other, block] :
+           DrawBatchDistractors(memory_, batch_.bank_key, row, chunk, batch_.rows, batch_.time / stride_)) {
+        memories[row].push_back(block_of(other, block));
+      }
+      if (memory_.distractors == DistractorSource::kBank && !bank_[layer].empty()) {
+        Random random(DrawSeed(batch_.bank_key, row, chunk));
+        for (size_t i = 0; i < memory_.distractor_blocks; ++i) {
+          const BankBlock& block = bank_[layer][random.Below(bank_[layer].size())];
+          memories[row].push_back({block.kv.data(), block.kv.data() + config_.key_size(), 2 * config_.key_size(),
+                                   config_.head_dim, block.index});
+        }
+      }
+      for (size_t b = 0; b < own; ++b) memories[row].push_back(block_of(row, b));
+    }
+    return memories;
+  }
+
+  // Puts the first row's blocks into the bank, the oldest go.
+  void Remember(size_t layer, const float* qkv) {
+    std::deque<BankBlock>& bank = bank_[layer];
+    const size_t n = 2 * config_.key_size();
+    for (size_t b = 0; b < batch_.time / stride_; ++b) {
+      BankBlock block{std::vector<float>(stride_ * n), static_cast<ptrdiff_t>(b)};
+      for (size_t t = 0; t < stride_; ++t) {
+        std::copy_n(qkv + (b * stride_ + t) * width_ + config_.query_size(), n, &block.kv[t * n]);
+      }
+      bank.push_back(std::move(block));
+    }
+    const size_t limit = std::max<size_t>(4 * memory_.distractor_blocks, 1);
+    while (bank.size() > limit) bank.pop_front();
+  }
+
+  const ModelConfig config_;
+  const MemoryTrainingConfig& memory_ = config_.landmark.memory_training;
+  const size_t length_, stride_, width_, max_rows_, max_time_;
+  const size_t chunk_time_;  // positions of a chunk: whole blocks with their landmarks
+  const size_t chunks_;
+  RotaryTable rotary_;
+  const BlockTurns turns_;
+  std::vector<std::deque<BankBlock>> bank_;  // per layer
+  AttentionBatch batch_{};
+};
+
+}  // namespace
+
+std::vector<std::pair<size_t, size_t>> DrawBatchDistractors(const MemoryTrainingConfig& config, uint64_t key, size_t row,
+                                                            size_t chunk, size_t rows, size_t blocks) {
+  std::vector<std::pair<size_t, size_t>> drawn;
+  if (config.distractors != DistractorSource::kBatch || rows < 2 || blocks == 0) return drawn;
+  Random random(DrawSeed(key, row, chunk));
+  for (size_t i = 0; i < config.distractor_blocks; ++i) {
+    const size_t other = (row + 1 + random.Below(rows - 1)) % rows;
+    drawn.emplace_back(other, random.Below(blocks));
+  }
+  return drawn;
+}
+
+std::unique_ptr<AttentionOp> MakeMemoryOp(const ModelConfig& config, size_t max_rows, size_t max_time) {
+  return std::make_unique<MemoryOp>(config, max_rows, max_time);
+}
+
+}  // namespace cairn
