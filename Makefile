@@ -18,7 +18,7 @@ demo:  ## build and show what Cairn does (the same as scripts/demo)
 	@scripts/demo
 
 bench:  ## build and run the attention benchmark
-	@scripts/build
+	@scripts/build release cairn_app
 	build/release/cairn bench attention
 
 format: dev-tools  ## lay all C++ files out with clang-format
