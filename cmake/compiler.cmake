@@ -17,3 +17,8 @@ if(CAIRN_SANITIZE)
   add_compile_options(-fsanitize=${CAIRN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${CAIRN_SANITIZE})
 endif()
+if(CAIRN_FUZZ)
+  # Coverage for the fuzzer in every object; the programs of tests/fuzz link its main().
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=address,undefined)
+endif()
