@@ -153,8 +153,8 @@ void Tokenizer::Save(const std::filesystem::path& directory) const {
 }
 
 std::shared_ptr<const Tokenizer> MakeTokenizer(VocabularySpec spec) {
-  FindLandmark(spec);
   CheckSpec(spec);
+  FindLandmark(spec);
   switch (spec.kind) {
     case VocabularyKind::kSentencePieceBpe:
       return std::make_shared<ScoreBpe>(std::move(spec));
