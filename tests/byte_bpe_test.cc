@@ -196,6 +196,23 @@ TEST(TokenizerJson, SentencePieceKindWithMerges) {
   EXPECT_EQ(LoadTokenizer(saved.path())->fingerprint(), tokenizer->fingerprint());
 }
 
+TEST(TokenizerJson, LargeVocabulariesAreReadAndWritten) {
+  // 60,000 pieces: anything quadratic in their number would be noticed.
+  VocabularySpec spec;
+  spec.kind = VocabularyKind::kByteLevelBpe;
+  for (int byte = 0; byte < 256; ++byte)
+    spec.pieces.push_back(BytesToPrintable(std::string(1, static_cast<char>(byte))));
+  for (int i = 0; i < 60000; ++i) spec.pieces.push_back(fmt::format("piece{}", i));
+  spec.types.assign(spec.pieces.size(), TokenType::kNormal);
+  spec.split_patterns = SplitPatternsOf("gpt-2");
+  const ScratchDirectory scratch, again;
+  MakeTokenizer(spec)->Save(scratch.path());
+  const auto loaded = LoadTokenizer(scratch.path());
+  EXPECT_EQ(loaded->spec().pieces, spec.pieces);
+  WithLandmark(loaded)->Save(again.path());
+  EXPECT_EQ(LoadTokenizer(again.path())->landmark(), 60256);
+}
+
 TEST(TokenizerJson, ConfigNamesTheEnds) {
   const ScratchDirectory scratch;
   WriteFileAtomically(scratch / "tokenizer_config.json",

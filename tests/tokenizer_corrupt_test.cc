@@ -104,6 +104,11 @@ TEST(CorruptSentencePiece, EveryKindOfDamage) {
   ExpectError(scratch, good + std::string("\x0a\x05\x0a\x01x\x18\x02", 7), "a second unknown token");
   ExpectError(scratch, good + std::string("\x0a\x03\x0a\x01\x61", 5), "a piece twice");
   ExpectError(scratch, good + std::string("\x0a\x05\x0a\x01x\x18\x06", 7), "a byte that is none");
+  // Models that the library would serve, and that upset it: an empty piece, one with a NUL byte.
+  const std::string unigram = good + std::string("\x12\x02\x18\x01", 4);
+  ExpectNoHarm(scratch, unigram);
+  ExpectError(scratch, unigram + std::string("\x0a\x02\x0a\x00", 4), "an empty piece");
+  ExpectError(scratch, unigram + std::string("\x0a\x03\x0a\x01\x00", 5), "a piece of NUL");
   for (size_t cut = 1; cut < good.size(); cut += 13) ExpectNoHarm(scratch, good.substr(0, cut));
 }
 

@@ -65,7 +65,8 @@ void ByteBpe::CollectTokens() {
 
 void ByteBpe::CollectMerges() {
   for (size_t i = 0; i < spec().merges.size(); ++i) {
-    const auto& [left, right] = spec().merges[i];
+    const std::string& left = spec().merges[i].first;
+    const std::string& right = spec().merges[i].second;
     const auto find = [&](const std::string& piece) {
       const auto bytes = PrintableToBytes(piece);
       const auto found = bytes ? ids_.find(*bytes) : ids_.end();

@@ -146,7 +146,8 @@ void ScoreBpe::CollectMergesByScore() {
 
 void ScoreBpe::CollectListedMerges() {
   for (size_t i = 0; i < spec().merges.size(); ++i) {
-    const auto& [left, right] = spec().merges[i];
+    const std::string& left = spec().merges[i].first;
+    const std::string& right = spec().merges[i].second;
     const auto find = [&](const std::string& piece) {
       const auto found = ids_.find(ReplaceSpaceSymbol(piece));
       if (found == ids_.end()) {

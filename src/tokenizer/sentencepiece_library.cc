@@ -2,15 +2,40 @@
 
 #include <sentencepiece_processor.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "tokenizer/utf8.h"
 
 namespace cairn {
 
+namespace {
+
+// The library takes pieces on trust; what would upset it is refused before.
+void CheckForLibrary(const VocabularySpec& spec) {
+  for (size_t i = 0; i < spec.pieces.size(); ++i) {
+    const std::string& piece = spec.pieces[i];
+    if (piece.empty() || piece.find('\0') != std::string::npos || !IsValidUtf8(piece)) {
+      Fail("'{}': piece {} is empty or not UTF-8; the model is damaged", spec.origin, i);
+    }
+    if (!std::isfinite(spec.scores[i]))
+      Fail("'{}': piece {} has an impossible score; the model is damaged", spec.origin, i);
+  }
+}
+
+}  // namespace
+
 SentencePieceLibrary::SentencePieceLibrary(VocabularySpec given)
     : Tokenizer(std::move(given)), processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
-  const auto status = processor_->LoadFromSerializedProto(spec().source);
-  if (!status.ok()) Fail("'{}' is not a sound SentencePiece model: {}", spec().origin, status.ToString());
+  CheckForLibrary(spec());
+  try {
+    const auto status = processor_->LoadFromSerializedProto(spec().source);
+    if (!status.ok()) Fail("'{}' is not a sound SentencePiece model: {}", spec().origin, status.ToString());
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    Fail("'{}' is not a sound SentencePiece model: {}", spec().origin, error.what());
+  }
   if (static_cast<size_t>(processor_->GetPieceSize()) != vocab_size()) {
     Fail("'{}': SentencePiece finds {} pieces, {} were expected", spec().origin, processor_->GetPieceSize(),
          vocab_size());

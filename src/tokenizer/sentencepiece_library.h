@@ -12,7 +12,8 @@ class SentencePieceProcessor;
 
 namespace cairn {
 
-// Lossless only as far as the model's normaliser is. There is no safe cut, and EncodeMiddle equals Encode.
+// Lossless only as far as the model's normaliser is. There is no safe cut, and EncodeMiddle equals Encode. How well a
+// damaged normaliser table inside the model is found out is up to the library.
 class SentencePieceLibrary final : public Tokenizer {
  public:
   explicit SentencePieceLibrary(VocabularySpec spec);

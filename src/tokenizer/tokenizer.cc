@@ -55,15 +55,6 @@ void FindLandmark(VocabularySpec& spec) {
   }
 }
 
-VocabularySpec ReadVocabulary(const std::filesystem::path& path) {
-  std::string text = ReadTextFile(path, kMaxFile);
-  const std::string name = path.string();
-  if (text.empty()) Fail("'{}' is empty; it should be a tokenizer", name);
-  if (LooksLikeTokenizerJson(text)) return ReadTokenizerJson(std::move(text), path);
-  if (LooksLikeSentencePieceModel(text)) return ReadSentencePieceModel(std::move(text), name);
-  return ReadLlama2cVocabulary(text, name);
-}
-
 std::filesystem::path FindTokenizerFile(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return path;
   for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer.bin"}) {
@@ -162,8 +153,8 @@ void Tokenizer::Save(const std::filesystem::path& directory) const {
 }
 
 std::shared_ptr<const Tokenizer> MakeTokenizer(VocabularySpec spec) {
-  FindLandmark(spec);
   CheckSpec(spec);
+  FindLandmark(spec);
   switch (spec.kind) {
     case VocabularyKind::kSentencePieceBpe:
       return std::make_shared<ScoreBpe>(std::move(spec));
@@ -175,8 +166,17 @@ std::shared_ptr<const Tokenizer> MakeTokenizer(VocabularySpec spec) {
   CAIRN_CHECK(false, "unknown kind of vocabulary");
 }
 
+std::shared_ptr<const Tokenizer> ParseTokenizer(std::string bytes, const std::filesystem::path& path) {
+  const std::string name = path.string();
+  if (bytes.empty()) Fail("'{}' is empty; it should be a tokenizer", name);
+  if (LooksLikeTokenizerJson(bytes)) return MakeTokenizer(ReadTokenizerJson(std::move(bytes), path));
+  if (LooksLikeSentencePieceModel(bytes)) return MakeTokenizer(ReadSentencePieceModel(std::move(bytes), name));
+  return MakeTokenizer(ReadLlama2cVocabulary(bytes, name));
+}
+
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& path) {
-  return MakeTokenizer(ReadVocabulary(FindTokenizerFile(path)));
+  const auto file = FindTokenizerFile(path);
+  return ParseTokenizer(ReadTextFile(file, kMaxFile), file);
 }
 
 std::shared_ptr<const Tokenizer> WithLandmark(const std::shared_ptr<const Tokenizer>& tokenizer) {

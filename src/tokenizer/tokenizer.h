@@ -77,6 +77,8 @@ std::shared_ptr<const Tokenizer> MakeTokenizer(VocabularySpec spec);
 // Reads a SentencePiece model, a llama2.c tokenizer.bin, a Hugging Face tokenizer.json, or a directory that has
 // tokenizer.model, tokenizer.json or tokenizer.bin (looked for in this order). The kind is told by the content.
 std::shared_ptr<const Tokenizer> LoadTokenizer(const std::filesystem::path& path);
+// The same for the content of a file; `path` is named in messages, and tokenizer_config.json is looked for beside it.
+std::shared_ptr<const Tokenizer> ParseTokenizer(std::string bytes, const std::filesystem::path& path);
 
 // The same encodings and one more id, the old vocab_size(), for the landmark. A tokenizer that has one is returned as
 // it is.

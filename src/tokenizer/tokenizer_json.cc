@@ -12,17 +12,16 @@ namespace cairn {
 
 namespace {
 
+// Keys are sorted: an object that keeps their order searches it for each key, which vocabularies are too large for.
 using Json = nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
 
 // Ids beyond the number of tokens leave holes; more of them than this is damage.
 constexpr size_t kMaxHoles = 65536;
 constexpr int kMaxDepth = 32;
 
-template <typename J>
-J ParseJson(std::string_view text, const std::string& name) {
+Json ParseJson(std::string_view text, const std::string& name) {
   try {
-    return J::parse(text, [&](int depth, typename J::parse_event_t, J&) {
+    return Json::parse(text, [&](int depth, Json::parse_event_t, Json&) {
       if (depth > kMaxDepth) Fail("'{}' is nested more than {} deep; it is not a tokenizer", name, kMaxDepth);
       return true;
     });
@@ -237,7 +236,7 @@ void FindEnds(const std::filesystem::path& path, VocabularySpec& spec) {
   };
   const auto config_path = path.parent_path() / "tokenizer_config.json";
   if (std::filesystem::exists(config_path)) {
-    const Json config = ParseJson<Json>(ReadTextFile(config_path), config_path.string());
+    const Json config = ParseJson(ReadTextFile(config_path), config_path.string());
     const auto named = [&](const char* key) {
       const Json& value = Member(config, key);
       return find(value.is_object() ? Text(value, "content") : Text(config, key));
@@ -254,7 +253,7 @@ void FindEnds(const std::filesystem::path& path, VocabularySpec& spec) {
   }
 }
 
-OrderedJson AddedToken(std::string_view piece, int32_t id, bool special) {
+Json AddedToken(std::string_view piece, int32_t id, bool special) {
   return {{"id", id},        {"content", piece},    {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", special}};
 }
@@ -269,7 +268,7 @@ bool LooksLikeTokenizerJson(std::string_view bytes) {
 VocabularySpec ReadTokenizerJson(std::string text, const std::filesystem::path& path) {
   VocabularySpec spec;
   spec.origin = path.string();
-  const Json json = ParseJson<Json>(text, spec.origin);
+  const Json json = ParseJson(text, spec.origin);
   Reader(json, spec).Read();
   FindEnds(path, spec);
   spec.source = std::move(text);
@@ -284,7 +283,7 @@ bool BelongsInJson(const VocabularySpec& spec) {
 std::string WriteTokenizerJson(const VocabularySpec& spec) {
   if (!spec.source.empty()) return spec.source;
   CAIRN_CHECK(spec.kind == VocabularyKind::kByteLevelBpe, "only byte-level vocabularies are written anew");
-  OrderedJson added = OrderedJson::array(), vocab = OrderedJson::object(), merges = OrderedJson::array();
+  Json added = Json::array(), vocab = Json::object(), merges = Json::array();
   for (size_t i = 0; i < spec.pieces.size(); ++i) {
     const TokenType type = spec.types[i];
     const auto id = static_cast<int32_t>(i);
@@ -295,15 +294,15 @@ std::string WriteTokenizerJson(const VocabularySpec& spec) {
     }
   }
   for (const auto& [left, right] : spec.merges) merges.push_back(left + " " + right);
-  OrderedJson splits = OrderedJson::array();
+  Json splits = Json::array();
   for (const std::string& pattern : spec.split_patterns) {
     splits.push_back(
         {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
-  const OrderedJson byte_level = {
+  const Json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   splits.push_back(byte_level);
-  OrderedJson file;
+  Json file;
   file["version"] = "1.0";
   file["truncation"] = nullptr;
   file["padding"] = nullptr;
@@ -327,8 +326,8 @@ std::string WriteTokenizerJson(const VocabularySpec& spec) {
 }
 
 std::string AddTokenToJson(const std::string& text, std::string_view piece, int32_t id) {
-  OrderedJson json = ParseJson<OrderedJson>(text, "tokenizer.json");
-  if (!json.contains("added_tokens") || !json["added_tokens"].is_array()) json["added_tokens"] = OrderedJson::array();
+  Json json = ParseJson(text, "tokenizer.json");
+  if (!json.contains("added_tokens") || !json["added_tokens"].is_array()) json["added_tokens"] = Json::array();
   json["added_tokens"].push_back(AddedToken(piece, id, true));
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
