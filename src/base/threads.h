@@ -19,6 +19,9 @@ void SetThreadCount(int count);
 // on their caller's thread alone.
 void ParallelFor(size_t count, const std::function<void(size_t index, int thread)>& body);
 
+// Makes libraries that run on OpenMP (oneDNN) use ThreadCount() threads when the calling thread calls them.
+void ShareThreadCount();
+
 namespace internal {
 int DefaultThreadCount();
 }

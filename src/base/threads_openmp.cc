@@ -32,4 +32,6 @@ void ParallelFor(size_t count, const std::function<void(size_t, int)>& body) {
   if (failure) std::rethrow_exception(failure);
 }
 
+void ShareThreadCount() { omp_set_num_threads(ThreadCount()); }
+
 }  // namespace cairn

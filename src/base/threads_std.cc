@@ -40,4 +40,6 @@ void ParallelFor(size_t count, const std::function<void(size_t, int)>& body) {
   if (failure) std::rethrow_exception(failure);
 }
 
+void ShareThreadCount() {}  // this build has no OpenMP of its own; the libraries keep their default
+
 }  // namespace cairn

@@ -73,6 +73,7 @@ class PrimitiveCache {
 void RunMatMul(const MatMul& shape, const float* a, const float* b, float* c) {
   if (shape.m == 0 || shape.n == 0) return;
   CAIRN_CHECK(shape.k > 0);
+  ShareThreadCount();
   PrimitiveCache& cache = PrimitiveCache::Get();
   const Primitive& p = cache.Find(shape);
   dnnl::stream stream(cache.engine());
