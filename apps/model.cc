@@ -62,8 +62,8 @@ void PrintLandmark(const LandmarkConfig& landmark) {
                landmark.context_miss.probability);
   }
   if (const MemoryTrainingConfig& memory = landmark.memory_training; memory.enabled) {
-    fmt::print("memory training k {}, chunk {}, segment {}, {} distractor blocks ({})\n", memory.k, memory.chunk_length,
-               memory.segment_length, memory.distractor_blocks, NameOf(memory.distractors));
+    fmt::print("memory training k {}, chunk {}, {} distractor blocks ({})\n", memory.k, memory.chunk_length,
+               memory.distractor_blocks, NameOf(memory.distractors));
   }
 }
 

@@ -41,7 +41,7 @@ std::vector<ModelConfig> TestConfigs() {
   configs[1].landmark = LandmarkConfig();
   configs[2].landmark.positional_jump = 12;
   configs[2].landmark.context_miss = {true, 31, 0.25};
-  configs[2].landmark.memory_training = {true, 3, 100, 4096, 5, DistractorSource::kBatch};
+  configs[2].landmark.memory_training = {false, 3, 70, 5, DistractorSource::kBatch};
   configs[2].rms_norm_eps = 1e-6;
   configs[3].landmark = LandmarkConfig();
   configs[3].landmark.attention = AttentionKind::kXl;

@@ -59,7 +59,8 @@ TEST(ModelConfig, ReadsTheLandmarkSection) {
                       {"landmark_id", 60},
                       {"positional_jump", 30},
                       {"context_miss", {{"token_id", 59}, {"probability", 0.25}}},
-                      {"memory_training", {{"k", 4}, {"distractors", "bank"}, {"distractor_blocks", 8}}}};
+                      {"memory_training",
+                       {{"enabled", false}, {"k", 4}, {"chunk_length", 70}, {"distractors", "bank"}, {"distractor_blocks", 8}}}};
   const LandmarkConfig landmark = Parse(json).landmark;
   EXPECT_EQ(landmark.attention, AttentionKind::kLandmark);
   EXPECT_EQ(landmark.block_length, 7u);
@@ -67,9 +68,9 @@ TEST(ModelConfig, ReadsTheLandmarkSection) {
   EXPECT_EQ(landmark.positional_jump, 30u);
   EXPECT_TRUE(landmark.context_miss.enabled);
   EXPECT_EQ(landmark.context_miss.probability, 0.25);
-  EXPECT_TRUE(landmark.memory_training.enabled);
+  EXPECT_FALSE(landmark.memory_training.enabled);
   EXPECT_EQ(landmark.memory_training.k, 4u);
-  EXPECT_EQ(landmark.memory_training.chunk_length, 250u);
+  EXPECT_EQ(landmark.memory_training.chunk_length, 70u);
   EXPECT_EQ(landmark.memory_training.distractors, DistractorSource::kBank);
 }
 
@@ -78,7 +79,7 @@ TEST(ModelConfig, RoundTripKeepsEverything) {
   configs[1]["landmark"] = {{"block_length", 7},
                             {"landmark_id", 60},
                             {"context_miss", {{"token_id", 59}}},
-                            {"memory_training", {{"enabled", false}, {"segment_length", 4096}}}};
+                            {"memory_training", {{"enabled", false}, {"chunk_length", 4096}}}};
   configs[2]["rope_scaling"] = {{"type", "linear"}, {"factor", 2.5}};
   configs[2]["head_dim"] = 16;
   configs[2]["tie_word_embeddings"] = true;
@@ -168,6 +169,10 @@ TEST(ModelConfig, RefusesWithTheFieldsName) {
        "landmark.memory_training.distractors is \"none\" but distractor_blocks is 3"},
       {landmark({{"block_length", 7}, {"landmark_id", 60}, {"memory_training", {{"chunk_length", 0}}}}),
        "landmark.memory_training.chunk_length is 0"},
+      {landmark({{"block_length", 7}, {"landmark_id", 60}, {"memory_training", {{"chunk_length", 50}}}}),
+       "chunk_length 50 is not a multiple of landmark.block_length 7"},
+      {landmark({{"block_length", 7}, {"landmark_id", 60}, {"positional_jump", 3}, {"memory_training", {{"chunk_length", 70}}}}),
+       "memory_training cannot be combined with positional_jump"},
   };
   for (const Case& c : cases) {
     Json json = SmallConfig();

@@ -73,7 +73,6 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::s
     Fail("'{}': landmark.memory_training.k and distractor_blocks must not exceed {}", name, kMaxBlock);
   }
   CheckSize(memory.chunk_length, kMaxPositions, "landmark.memory_training.chunk_length", name);
-  if (memory.segment_length > kMaxPositions) Fail("'{}': landmark.memory_training.segment_length is too large", name);
   if ((memory.distractor_blocks > 0) != (memory.distractors != DistractorSource::kNone)) {
     Fail("'{}': landmark.memory_training.distractors is \"{}\" but distractor_blocks is {}", name,
          NameOf(memory.distractors), memory.distractor_blocks);

@@ -49,8 +49,7 @@ struct ContextMissConfig {
 struct MemoryTrainingConfig {
   bool enabled = false;
   size_t k = 2;                  // blocks retrieved
-  size_t chunk_length = 250;     // ordinary tokens fed at once
-  size_t segment_length = 0;     // ordinary tokens of a segment; 0 = the training context
+  size_t chunk_length = 250;     // ordinary tokens fed at once, whole blocks
   size_t distractor_blocks = 0;  // foreign blocks added to the memory
   DistractorSource distractors = DistractorSource::kNone;
 

@@ -239,7 +239,6 @@ LandmarkConfig ParseLandmark(const Json& section, const std::string& name) {
     out.enabled = inner.Bool("enabled").value_or(true);
     Set(out.k, inner.Size("k"));
     Set(out.chunk_length, inner.Size("chunk_length"));
-    Set(out.segment_length, inner.Size("segment_length"));
     Set(out.distractor_blocks, inner.Size("distractor_blocks"));
     out.distractors = ParseKind(inner.Text("distractors").value_or("none"),
                                 {DistractorSource::kNone, DistractorSource::kBatch, DistractorSource::kBank},
@@ -300,7 +299,6 @@ nlohmann::ordered_json LandmarkToJson(const LandmarkConfig& landmark) {
     section["enabled"] = memory.enabled;
     section["k"] = memory.k;
     section["chunk_length"] = memory.chunk_length;
-    section["segment_length"] = memory.segment_length;
     section["distractors"] = NameOf(memory.distractors);
     section["distractor_blocks"] = memory.distractor_blocks;
   }
