@@ -76,7 +76,10 @@ int Run(int argc, char** argv) {
   cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
   cairn::AddModelVerb(root, exit_code);
+  cairn::AddPlotVerb(root, exit_code);
   cairn::AddTokenizerVerb(root, exit_code);
+  cairn::AddTrainVerb(root, exit_code);
+  cairn::AddTuneVerb(root, exit_code);
   try {
     AddVersionFlag(root);
     root.parse_complete_callback(ObeyEnvironment);  // after --help, which must work in any environment

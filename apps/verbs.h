@@ -13,6 +13,9 @@ void AddExampleVerb(CLI::App& root, int& exit_code);
 void AddGoldenVerb(CLI::App& root, int& exit_code);
 void AddInfoVerb(CLI::App& root, int& exit_code);
 void AddModelVerb(CLI::App& root, int& exit_code);
+void AddPlotVerb(CLI::App& root, int& exit_code);
 void AddTokenizerVerb(CLI::App& root, int& exit_code);
+void AddTrainVerb(CLI::App& root, int& exit_code);
+void AddTuneVerb(CLI::App& root, int& exit_code);
 
 }  // namespace cairn
