@@ -57,7 +57,8 @@ RunOverrides OverridesOf(const Options& options) {
 
 void Report(const TrainResult& result, bool json) {
   if (json) {
-    nlohmann::ordered_json out{{"steps", result.steps}, {"interrupted", result.interrupted}, {"loss", result.loss}};
+    nlohmann::ordered_json out{{"steps", result.steps}, {"interrupted", result.interrupted}};
+    if (result.loss) out["loss"] = *result.loss;
     if (result.validation_loss) out["validation_loss"] = *result.validation_loss;
     out["seconds"] = result.seconds;
     out["checkpoint"] = result.checkpoint.string();
@@ -71,7 +72,7 @@ void Report(const TrainResult& result, bool json) {
     return;
   }
   fmt::print("steps       {} in {}\n", result.steps, Duration(result.seconds));
-  fmt::print("loss        {:.4f}\n", result.loss);
+  if (result.loss) fmt::print("loss        {:.4f}\n", *result.loss);
   if (result.validation_loss) fmt::print("validation  {:.4f}\n", *result.validation_loss);
   fmt::print("result      {}\n", result.result.string());
 }

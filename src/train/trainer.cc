@@ -100,7 +100,7 @@ class Trainer {
   fs::path last_checkpoint_;
   bool stop_ = false;
   std::optional<double> validation_loss_;
-  double last_loss_ = 0;
+  std::optional<double> last_loss_;
   // Since the last record.
   uint64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;
@@ -341,7 +341,7 @@ void Trainer::Log(uint64_t step, double norm) {
   if (leads()) {
     Json record{{"type", "step"},
                 {"step", step},
-                {"loss", last_loss_},
+                {"loss", *last_loss_},
                 {"learning_rate", LearningRate(training_, step - 1)},
                 {"grad_norm", norm},
                 {"tokens", state_.tokens},

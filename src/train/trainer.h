@@ -41,9 +41,9 @@ struct TrainerOptions {
 };
 
 struct TrainResult {
-  uint64_t steps = 0;        // done, earlier parts of the run included
-  bool interrupted = false;  // by `stop`; no model was written
-  double loss = 0;           // mean of the last steps
+  uint64_t steps = 0;          // done, earlier parts of the run included
+  bool interrupted = false;    // by `stop`; no model was written
+  std::optional<double> loss;  // mean since the last record of the log; nothing when no step was left to do
   std::optional<double> validation_loss;
   double seconds = 0;                // of training
   std::filesystem::path checkpoint;  // the newest
