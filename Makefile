@@ -21,6 +21,12 @@ bench:  ## build and run the attention benchmark
 	@scripts/build release cairn_app
 	build/release/cairn bench attention
 
+books:  ## train landmark and plain attention on the books of the shared folder (an hour; docs/results)
+	@scripts/experiment books
+
+stories:  ## give stories15M landmarks, by full tuning and by LoRA (minutes; docs/results)
+	@scripts/experiment stories
+
 format: dev-tools  ## lay all C++ files out with clang-format
 	clang-format -i $(SOURCES)
 
