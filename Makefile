@@ -1,6 +1,6 @@
 # Developers' shortcuts. Everything is built by CMake (CMakePresets.json); the scripts install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench format format-check debug asan tsan clang lint clean
+.PHONY: help build test demo bench books stories format format-check debug asan tsan clang lint clean
 
 # The project's own C++ files, tracked or new.
 SOURCES = $(shell find src apps bench tests include -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -17,9 +17,10 @@ test:  ## build and run every test (the same as scripts/test)
 demo:  ## build and show what Cairn does (the same as scripts/demo)
 	@scripts/demo
 
-bench:  ## build and run the attention benchmark
+bench:  ## build and run the benchmarks
 	@scripts/build release cairn_app
 	build/release/cairn bench attention
+	build/release/cairn bench train
 
 books:  ## train landmark and plain attention on the books of the shared folder (an hour; docs/results)
 	@scripts/experiment books
