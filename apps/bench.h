@@ -5,6 +5,7 @@
 
 namespace cairn {
 
+void AddAttentionBench(CLI::App& bench);
 void AddTrainBench(CLI::App& bench);
 
 }  // namespace cairn

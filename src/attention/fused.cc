@@ -27,13 +27,13 @@ HWY_EXPORT(RunForwardTile);
 HWY_EXPORT(RunBackwardTile);
 
 size_t ForwardScratchFloats(const AttentionShape& shape, bool with_miss) {
-  ScratchCursor cursor(nullptr);
+  ArenaCursor cursor(nullptr);
   ForwardScratch(shape, with_miss, cursor);
   return cursor.used();
 }
 
 size_t BackwardScratchFloats(const AttentionShape& shape) {
-  ScratchCursor cursor(nullptr);
+  ArenaCursor cursor(nullptr);
   BackwardScratch(shape, cursor);
   return cursor.used();
 }
@@ -130,7 +130,7 @@ void FusedForward(const AttentionShape& shape, const FusedInput& in, HeadsView<f
     const size_t first = tile_index * kTileQueries;
     const QueryTile tile{head / shape.query_heads, head % shape.query_heads, first,
                          std::min(kTileQueries, shape.time - first)};
-    ScratchCursor cursor(scratch.data() + scratch_floats * static_cast<size_t>(thread));
+    ArenaCursor cursor(scratch.data() + scratch_floats * static_cast<size_t>(thread));
     HWY_DYNAMIC_DISPATCH(RunForwardTile)(job, tile, ForwardScratch(shape, with_miss, cursor));
   });
 }
@@ -168,7 +168,7 @@ void FusedBackward(const AttentionShape& shape, const FusedInput& in, HeadsView<
       for (size_t t = plan.cuts[piece]; t < plan.cuts[piece + 1]; ++t) {
         const size_t first = t * kTileQueries;
         const QueryTile tile{batch, kv_head * shape.group() + member, first, std::min(kTileQueries, shape.time - first)};
-        ScratchCursor cursor(scratch.data() + scratch_floats * static_cast<size_t>(thread));
+        ArenaCursor cursor(scratch.data() + scratch_floats * static_cast<size_t>(thread));
         HWY_DYNAMIC_DISPATCH(RunBackwardTile)(job, tile, BackwardScratch(shape, cursor), grads);
       }
     }

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "attention/fused.h"
+#include "base/arena.h"
 #include "base/checked.h"
 
 namespace cairn {
@@ -19,22 +20,6 @@ inline constexpr size_t kMergedKeys = 64;   // short earlier blocks share a tile
 inline constexpr float kScoreLimit = 1e37f;
 
 inline size_t PaddedDim(const AttentionShape& shape) { return RoundUp(shape.dim, kColumnGroup); }
-
-// Hands out stretches of a thread's scratch memory, each aligned to 64 bytes. With a null base it only counts.
-class ScratchCursor {
- public:
-  explicit ScratchCursor(float* base) : base_(base) {}
-  float* Take(size_t floats) {
-    float* result = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += RoundUp(floats, 16);
-    return result;
-  }
-  size_t used() const { return used_; }
-
- private:
-  float* base_;
-  size_t used_ = 0;
-};
 
 // A column state is one float for each query of the tile.
 struct ForwardScratch {
@@ -54,7 +39,7 @@ struct ForwardScratch {
   float* add;        // [64] factor of the new product
   float* block_add;  // [kMergedKeys][64] the same for each of several merged blocks
 
-  ForwardScratch(const AttentionShape& shape, bool with_miss, ScratchCursor& cursor) {
+  ForwardScratch(const AttentionShape& shape, bool with_miss, ArenaCursor& cursor) {
     const size_t tile = shape.dim * kTileQueries;
     qt = cursor.Take(tile);
     scores = cursor.Take((kTileKeys + 1) * kTileQueries);
@@ -88,7 +73,7 @@ struct BackwardScratch {
   float* block_sum;
   float* block_delta;
 
-  BackwardScratch(const AttentionShape& shape, ScratchCursor& cursor) {
+  BackwardScratch(const AttentionShape& shape, ArenaCursor& cursor) {
     const size_t tile = shape.dim * kTileQueries;
     const size_t padded = PaddedDim(shape) * kTileQueries;
     qt = cursor.Take(tile);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/arena.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "kernels/elementwise.h"
@@ -25,22 +26,6 @@ class OperationTimer {
  private:
   double& slot_;
   std::chrono::steady_clock::time_point begin_;
-};
-
-// Hands out stretches of the arena; with a null base it only counts.
-class Planner {
- public:
-  explicit Planner(float* base) : base_(base) {}
-  float* Take(size_t floats) {
-    float* result = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += RoundUp(floats, 16);
-    return result;
-  }
-  size_t used() const { return used_; }
-
- private:
-  float* base_;
-  size_t used_ = 0;
 };
 
 }  // namespace
@@ -67,7 +52,7 @@ void Engine::PlanArena() {
   const size_t joined = config_.query_size() + 2 * config_.key_size();
   const size_t inner = config_.intermediate_size;
   const auto plan = [&](float* base) {
-    Planner planner(base);
+    ArenaCursor planner(base);
     saved_.resize(config_.num_hidden_layers);
     for (size_t l = 0; l < saved_.size(); ++l) {
       Saved& s = saved_[l];
