@@ -86,7 +86,8 @@ class Engine {
   const EngineOptions options_;
   std::unique_ptr<AttentionOp> attention_;
   size_t max_tokens_;  // rows of the matrices: rows * time, and one for the context-miss token
-  size_t head_rows_;   // rows of logits at a time
+  size_t head_rows_;   // rows of logits at a time; the last chunk is padded
+  size_t head_chunks_;  // of a batch in which every token is scored
   size_t tokens_ = 0;  // rows of the matrices in this batch
 
   AlignedBuffer<float> arena_;
@@ -102,7 +103,7 @@ class Engine {
   float* dact_;         // [M][F]
   float* dqkv_;         // [M][Q + 2 KV]
   float* dattention_;   // [M][Q]
-  float* head_in_;      // [M][C] rows that carry loss
+  float* head_in_;      // [head_chunks * head_rows][C] rows that carry loss
   float* logits_;       // [head_rows][V]
   std::vector<int32_t> scored_rows_, scored_targets_;
   std::vector<int32_t> embedded_ids_;
