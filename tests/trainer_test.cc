@@ -60,7 +60,7 @@ class TrainerTest : public ::testing::Test {
     return options;
   }
 
-  ScratchDirectory scratch_;
+  ScratchDirectory scratch_{SmallFilesDirectory()};
 };
 
 // Everything that draws random numbers.
