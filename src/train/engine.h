@@ -56,6 +56,10 @@ class Engine {
   size_t ArenaBytes() const { return arena_.size() * sizeof(float); }
   size_t BytesPerToken() const { return ArenaBytes() / (options_.rows * options_.time); }
 
+  // Of the attention, between two batches; see AttentionOp.
+  std::vector<float> AttentionState() const { return attention_->State(); }
+  void RestoreAttention(std::span<const float> state) { attention_->Restore(state); }
+
   OperationTimes& times() { return times_; }
 
  private:
