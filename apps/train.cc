@@ -89,7 +89,7 @@ void Train(const Options& options) {
     trainer.force = options.force;
     trainer.show_line = isatty(STDERR_FILENO) == 1;
     trainer.stop = [] { return stop_requested != 0; };
-    if (communicator->world() == 1) trainer.peak_flops = MeasureMachine().f32_gflops * 1e9;
+    if (communicator->world() == 1) trainer.peak_flops = MeasureF32Gflops() * 1e9;
     HandleSignals();
     const TrainResult result = RunTraining(job, trainer, *communicator);
     if (communicator->rank() == 0) Report(result, options.json);

@@ -11,7 +11,8 @@ HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// `rounds` times 24 independent multiply-adds; returns the floating-point operations done. `sink` keeps the result alive.
+// `rounds` times 24 independent multiply-adds; returns the floating-point operations done. `sink` keeps the result
+// alive.
 double FmaRounds(size_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -66,10 +67,10 @@ HWY_EXPORT(ReadFloats);
 
 }  // namespace
 
-MachineLimits MeasureMachine() {
+double MeasureF32Gflops() {
   const size_t threads = static_cast<size_t>(ThreadCount());
-  MachineLimits limits{};
   std::vector<float> sinks(threads * 16);
+  double best = 0;
   for (int attempt = 0; attempt < 8; ++attempt) {
     constexpr size_t kRounds = 2'000'000;
     std::vector<double> flops(threads);
@@ -78,8 +79,16 @@ MachineLimits MeasureMachine() {
     const double elapsed = SecondsNow() - start;
     double total = 0;
     for (const double f : flops) total += f;
-    limits.f32_gflops = std::max(limits.f32_gflops, total / elapsed * 1e-9);
+    best = std::max(best, total / elapsed * 1e-9);
   }
+  return best;
+}
+
+MachineLimits MeasureMachine() {
+  const size_t threads = static_cast<size_t>(ThreadCount());
+  MachineLimits limits{};
+  limits.f32_gflops = MeasureF32Gflops();
+  std::vector<float> sinks(threads * 16);
   // Far larger than what a core's own caches hold; a large shared cache still flatters the figure.
   constexpr size_t kFloats = size_t{128} << 20;
   const AlignedBuffer<float> data(kFloats);

@@ -60,7 +60,7 @@ class TrainerTest : public ::testing::Test {
     return options;
   }
 
-  ScratchDirectory scratch_;
+  ScratchDirectory scratch_{SmallFilesDirectory()};
 };
 
 // Everything that draws random numbers.
@@ -155,6 +155,56 @@ TEST_F(TrainerTest, OtherSettingsAreNotResumed) {
   EXPECT_ERROR(Train(json, "a", Resuming()), "model.hidden_size");
 }
 
+TEST_F(TrainerTest, OtherDataIsNotResumed) {
+  Train(TinyRun(), "a", StopAfter(2));
+  PrepareOptions prepare;
+  std::string text = ReadTextFile(scratch_ / "text.txt");
+  text[7] = text[7] == 'e' ? 'o' : 'e';  // as many tokens as before
+  WriteFileAtomically(scratch_ / "text.txt", text);
+  prepare.inputs = {scratch_ / "text.txt"};
+  prepare.validation_fraction = 0.1;
+  prepare.tokenizer = TinyTokenizer();
+  prepare.output = scratch_ / "other-data";
+  PrepareData(prepare);
+  Json json = TinyRun();
+  json["data"]["train"] = "other-data";
+  EXPECT_ERROR(Train(json, "a", Resuming()), "other settings (data.train)");
+  fs::rename(scratch_ / "data", scratch_ / "moved");  // the same tokens elsewhere are the same data
+  json["data"] = {{"train", "moved"}, {"validation", "moved"}};
+  EXPECT_EQ(Train(json, "a", Resuming()).steps, 12u);
+}
+
+Json RunWithBank() {
+  Json json = TinyRun();
+  json["model"]["landmark"]["memory_training"] = {
+      {"k", 1}, {"chunk_length", 14}, {"distractors", "bank"}, {"distractor_blocks", 2}};
+  json["training"]["context_length"] = 48;
+  return json;
+}
+
+TEST_F(TrainerTest, TheBankOfEarlierBlocksIsResumed) {
+  Train(RunWithBank(), "whole");
+  Train(RunWithBank(), "parts", StopAfter(7));
+  const fs::path bank = scratch_ / "parts/checkpoints/step-000007/bank.safetensors";
+  ASSERT_TRUE(fs::exists(bank));
+  fs::copy(scratch_ / "parts", scratch_ / "damaged", fs::copy_options::recursive);
+  fs::copy(scratch_ / "parts", scratch_ / "foreign", fs::copy_options::recursive);
+  Train(RunWithBank(), "parts", Resuming());
+  EXPECT_EQ(Losses("parts"), Losses("whole"));
+  EXPECT_EQ(Weights("parts"), Weights("whole"));
+  // A damaged bank damages its checkpoint: the one before is taken.
+  fs::resize_file(scratch_ / "damaged/checkpoints/step-000007/bank.safetensors", 100);
+  Train(RunWithBank(), "damaged", Resuming());
+  EXPECT_EQ(Losses("damaged"), Losses("whole"));
+  // The bank matters: without it the losses are others.
+  const fs::path state = scratch_ / "foreign/checkpoints/step-000007/state.json";
+  Json json = Json::parse(ReadTextFile(state));
+  json["files"].erase("bank.safetensors");
+  WriteFileAtomically(state, json.dump());
+  Train(RunWithBank(), "foreign", Resuming());
+  EXPECT_NE(Losses("foreign"), Losses("whole"));
+}
+
 TEST_F(TrainerTest, AnEarlierRunIsNotOverwritten) {
   Train(TinyRun(), "a", StopAfter(2));
   EXPECT_ERROR(Train(TinyRun(), "a"), "already holds a run");
@@ -176,6 +226,7 @@ TEST_F(TrainerTest, NonFiniteValuesStopTheRun) {
   const std::string message = ErrorOf([&] { Train(TinyRun(), "b", options); });
   ExpectMessage(message, "step 7: the loss is not finite");
   ExpectMessage(message, "step-000004");
+  ExpectMessage(message, "start over with --force");  // --resume refuses other settings
   Train(TinyRun(), "whole");
   Train(TinyRun(), "b", Resuming());  // the checkpoint was good
   EXPECT_EQ(Losses("b"), Losses("whole"));
@@ -370,6 +421,21 @@ TEST_F(TuneTest, LoraResumesExactly) {
   Tune(LoraRun("merged"), "parts", Resuming());
   EXPECT_EQ(Losses("parts"), Losses("whole"));
   EXPECT_EQ(Weights("parts"), Weights("whole"));
+}
+
+TEST_F(TuneTest, AnotherBaseIsNotResumed) {
+  Tune(LoraRun("merged"), "a", StopAfter(5));
+  auto tensors = RandomTensors(base_->config(), 3);
+  for (auto& [name, tensor] : tensors) {
+    for (float& x : tensor.span()) x *= 0.1f;
+  }
+  const auto same = MakeModelSource(base_->config(), std::move(tensors));
+  Json json = LoraRun("merged");
+  json["output"] = "a";
+  TrainJob other = PrepareTuning(Config(json), *RandomModel(base_->config(), 4), scratch_ / "base");
+  EXPECT_ERROR(RunTraining(other, Resuming(), *MakeSingleCommunicator()), "other settings (base)");
+  TrainJob moved = PrepareTuning(Config(json), *same, scratch_ / "elsewhere");
+  EXPECT_EQ(RunTraining(moved, Resuming(), *MakeSingleCommunicator()).steps, 12u);
 }
 
 TEST_F(TuneTest, LoraGradientsAgreeWithDifferences) {

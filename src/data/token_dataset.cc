@@ -1,5 +1,7 @@
 #include "data/token_dataset.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -119,6 +121,14 @@ std::shared_ptr<const TokenDataset> TokenDataset::Open(const std::filesystem::pa
     }
   }
   return result;
+}
+
+std::string TokenDataset::Checksum() const {
+  std::vector<uint64_t> sums;
+  for (const TokenShard& shard : shards_) {
+    sums.insert(sums.end(), {shard.token_count(), shard.header().body_checksum});
+  }
+  return fmt::format("{:016x}", XXH3_64bits(sums.data(), sums.size() * sizeof(uint64_t)));
 }
 
 void TokenDataset::Read(uint64_t begin, std::span<int32_t> ids) const {

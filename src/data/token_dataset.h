@@ -49,6 +49,9 @@ class TokenDataset {
   // Throws Error when the data was made with another tokenizer. One with a landmark added is not another.
   void CheckTokenizer(const Tokenizer& tokenizer) const;
 
+  // Sixteen hexadecimal digits that change with the tokens and documents of the split; from the shards' headers.
+  std::string Checksum() const;
+
   const std::string& name() const { return name_; }
   const std::string& tokenizer_fingerprint() const { return fingerprint_; }
   const std::string& tokenizer_kind() const { return tokenizer_kind_; }

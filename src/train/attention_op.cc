@@ -186,6 +186,10 @@ class XlOp : public FusedOp {
 
 }  // namespace
 
+void AttentionOp::Restore(std::span<const float> state) {
+  if (!state.empty()) Fail("the checkpoint has a bank of earlier blocks, but the run's attention has none");
+}
+
 std::unique_ptr<AttentionOp> MakeAttentionOp(const ModelConfig& config, size_t max_rows, size_t max_time) {
   if (config.landmark.attention == AttentionKind::kXl) return std::make_unique<XlOp>(config, max_rows, max_time);
   if (config.landmark.memory_training.enabled) return MakeMemoryOp(config, max_rows, max_time);

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "model/config.h"
 
@@ -32,6 +34,11 @@ class AttentionOp {
   // qkv as Forward left it; dqkv gets gradients before rotation.
   virtual void Backward(size_t layer, const float* qkv, const float* out, const float* dout, const float* saved,
                         float* dqkv) = 0;
+
+  // What outlives a batch and changes later ones: the bank of training with memory. Empty when there is nothing.
+  virtual std::vector<float> State() const { return {}; }
+  // Throws Error when the values are not the State of such an operation.
+  virtual void Restore(std::span<const float> state);
 };
 
 std::unique_ptr<AttentionOp> MakeAttentionOp(const ModelConfig& config, size_t max_rows, size_t max_time);

@@ -22,6 +22,7 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "cairn checkpoint 1";
 constexpr const char* kStateName = "state.json";
 constexpr const char* kOptimizerName = "optimizer.safetensors";
+constexpr const char* kBankName = "bank.safetensors";  // only where there is a bank
 constexpr const char* kUnfinished = ".unfinished";
 
 std::string Hash(const fs::path& path) {
@@ -90,6 +91,13 @@ CheckpointState ReadState(const fs::path& path, const std::string& weights_name)
         Fail("'{}' does not fit its checksum in {}", (path / file).string(), kStateName);
       }
     }
+    if (const Json& files = root.at("files"); files.contains(kBankName)) {
+      if (Hash(path / kBankName) != files.at(kBankName).get<std::string>()) {
+        Fail("'{}' does not fit its checksum in {}", (path / kBankName).string(), kStateName);
+      }
+      const Tensor bank = SafetensorsFile(path / kBankName).ReadFloats("bank");
+      state.bank.assign(bank.span().begin(), bank.span().end());
+    }
   } catch (const Json::exception& error) {
     Fail("'{}' is not the state of a checkpoint: {}", name, error.what());
   }
@@ -155,6 +163,12 @@ void SaveCheckpoint(const fs::path& directory, const CheckpointState& state, con
     root["run"] = Json::parse(state.essence);
     for (const std::string& file : {weights_name, std::string(kOptimizerName)})
       root["files"][file] = Hash(staging / file);
+    if (!state.bank.empty()) {
+      const std::vector<TensorToWrite> bank = {
+          {"bank", DType::kF32, {state.bank.size()}, std::as_bytes(std::span(state.bank))}};
+      WriteSafetensors(staging / kBankName, bank, {{"format", "pt"}});
+      root["files"][kBankName] = Hash(staging / kBankName);
+    }
     WriteFileAtomically(staging / kStateName, root.dump(2) + "\n");
     SyncDirectory(staging);
     // A checkpoint of this step can only be a damaged one that the run has passed over, or its equal.

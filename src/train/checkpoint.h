@@ -24,6 +24,7 @@ struct CheckpointState {
   std::string essence;  // JSON, see Essence()
   int threads = 0;
   uint64_t processes = 1;
+  std::vector<float> bank;  // of the attention (AttentionOp::State), of rank 0; mostly empty
 };
 
 // The values that a checkpoint holds.

@@ -42,7 +42,11 @@ Engine::Engine(const ModelConfig& config, const ParameterLayout& layout, const E
       attention_(MakeAttentionOp(config, options.rows, options.time)),
       max_tokens_(options.rows * options.time + (config.landmark.context_miss.enabled ? 1 : 0)) {
   // A few megabytes of logits at a time: enough rows for an efficient product, few enough to stay in the caches.
-  head_rows_ = std::clamp<size_t>((size_t{4} << 20) / config.vocab_size, 64, 1024);
+  // All products of the head have this many rows, so the number of scored tokens never asks for a new kernel.
+  const size_t limit = std::clamp<size_t>((size_t{4} << 20) / config.vocab_size, 64, 1024);
+  const size_t scored = options.rows * options.time;
+  head_chunks_ = DivideUp(scored, limit);
+  head_rows_ = DivideUp(scored, head_chunks_);
   PlanArena();
 }
 
@@ -83,7 +87,7 @@ void Engine::PlanArena() {
     dact_ = planner.Take(tokens * inner);
     dqkv_ = planner.Take(tokens * joined);
     dattention_ = planner.Take(tokens * config_.query_size());
-    head_in_ = planner.Take(tokens * hidden);
+    head_in_ = planner.Take(head_chunks_ * head_rows_ * hidden);
     logits_ = planner.Take(head_rows_ * config_.vocab_size);
     return planner.used();
   };
@@ -179,13 +183,17 @@ double Engine::Head(const Parameters& parameters, const EngineBatch& batch, floa
     scored_targets_.push_back(batch.targets[i]);
   }
   const size_t count = scored_rows_.size();
-  losses_.assign(count, 0);
+  const size_t chunks = DivideUp(count, head_rows_);
   for (size_t i = 0; i < count; ++i) {
     std::copy_n(normed_ + static_cast<size_t>(scored_rows_[i]) * hidden, hidden, head_in_ + i * hidden);
   }
+  // The last chunk is filled up with rows of zeros without a target: no loss, no gradient.
+  std::fill_n(head_in_ + count * hidden, (chunks * head_rows_ - count) * hidden, 0.0f);
+  scored_targets_.resize(chunks * head_rows_, -1);
+  losses_.assign(chunks * head_rows_, 0);
   if (gradients != nullptr) std::fill_n(dnormed_, tokens_ * hidden, 0.0f);
   for (size_t begin = 0; begin < count; begin += head_rows_) {
-    const size_t rows = std::min(head_rows_, count - begin);
+    const size_t rows = head_rows_;
     float* in = head_in_ + begin * hidden;
     RunMatMul({.m = rows, .n = vocab, .k = hidden, .transpose_b = true}, in, weight, logits_);
     RunCrossEntropy({rows, vocab}, logits_, &scored_targets_[begin], gradients != nullptr ? scale : 0.0f, &losses_[begin]);
@@ -193,7 +201,7 @@ double Engine::Head(const Parameters& parameters, const EngineBatch& batch, floa
     RunMatMul({.m = vocab, .n = hidden, .k = rows, .transpose_a = true, .accumulate = true}, logits_, in,
               gradients->At(layout_.head()));
     RunMatMul({.m = rows, .n = hidden, .k = vocab}, logits_, weight, in);
-    for (size_t i = 0; i < rows; ++i) {
+    for (size_t i = 0; i < std::min(rows, count - begin); ++i) {
       std::copy_n(in + i * hidden, hidden, dnormed_ + static_cast<size_t>(scored_rows_[begin + i]) * hidden);
     }
   }

@@ -56,6 +56,10 @@ class Engine {
   size_t ArenaBytes() const { return arena_.size() * sizeof(float); }
   size_t BytesPerToken() const { return ArenaBytes() / (options_.rows * options_.time); }
 
+  // Of the attention, between two batches; see AttentionOp.
+  std::vector<float> AttentionState() const { return attention_->State(); }
+  void RestoreAttention(std::span<const float> state) { attention_->Restore(state); }
+
   OperationTimes& times() { return times_; }
 
  private:
@@ -86,7 +90,8 @@ class Engine {
   const EngineOptions options_;
   std::unique_ptr<AttentionOp> attention_;
   size_t max_tokens_;  // rows of the matrices: rows * time, and one for the context-miss token
-  size_t head_rows_;   // rows of logits at a time
+  size_t head_rows_;   // rows of logits at a time; the last chunk is padded
+  size_t head_chunks_;  // of a batch in which every token is scored
   size_t tokens_ = 0;  // rows of the matrices in this batch
 
   AlignedBuffer<float> arena_;
@@ -102,7 +107,7 @@ class Engine {
   float* dact_;         // [M][F]
   float* dqkv_;         // [M][Q + 2 KV]
   float* dattention_;   // [M][Q]
-  float* head_in_;      // [M][C] rows that carry loss
+  float* head_in_;      // [head_chunks * head_rows][C] rows that carry loss
   float* logits_;       // [head_rows][V]
   std::vector<int32_t> scored_rows_, scored_targets_;
   std::vector<int32_t> embedded_ids_;

@@ -95,6 +95,43 @@ class MemoryOp : public AttentionOp {
     if (memory_.distractors == DistractorSource::kBank) Remember(layer, qkv);
   }
 
+  // Per layer the number of blocks, then each block's index, keys and values.
+  std::vector<float> State() const override {
+    std::vector<float> state;
+    if (std::all_of(bank_.begin(), bank_.end(), [](const auto& bank) { return bank.empty(); })) return state;
+    for (const auto& bank : bank_) {
+      state.push_back(static_cast<float>(bank.size()));
+      for (const BankBlock& block : bank) {
+        state.push_back(static_cast<float>(block.index));
+        state.insert(state.end(), block.kv.begin(), block.kv.end());
+      }
+    }
+    return state;
+  }
+
+  void Restore(std::span<const float> state) override {
+    std::vector<std::deque<BankBlock>> restored(bank_.size());
+    size_t at = 0;
+    const auto count = [&](size_t limit) {
+      if (at >= state.size() || !(state[at] >= 0 && state[at] <= static_cast<float>(limit))) {
+        Fail("the bank of earlier blocks does not fit the run's landmark.memory_training");
+      }
+      return static_cast<size_t>(state[at++]);
+    };
+    const size_t floats = stride_ * 2 * config_.key_size();
+    for (auto& bank : restored) {
+      for (size_t left = state.empty() ? 0 : count(BankLimit()); left > 0; --left) {
+        const auto index = static_cast<ptrdiff_t>(count(max_time_ / stride_));
+        if (state.size() - at < floats) Fail("the bank of earlier blocks is cut off");
+        const auto kv = state.subspan(at, floats);
+        bank.push_back({{kv.begin(), kv.end()}, index});
+        at += floats;
+      }
+    }
+    if (at != state.size()) Fail("the bank of earlier blocks is of another model");
+    bank_ = std::move(restored);
+  }
+
  private:
   // Blocks of earlier steps: keys and values of all KV heads, [stride][2 key_size].
   struct BankBlock {
@@ -200,9 +237,10 @@ class MemoryOp : public AttentionOp {
       }
       bank.push_back(std::move(block));
     }
-    const size_t limit = std::max<size_t>(4 * memory_.distractor_blocks, 1);
-    while (bank.size() > limit) bank.pop_front();
+    while (bank.size() > BankLimit()) bank.pop_front();
   }
+
+  size_t BankLimit() const { return std::max<size_t>(4 * memory_.distractor_blocks, 1); }
 
   const ModelConfig config_;
   const MemoryTrainingConfig& memory_ = config_.landmark.memory_training;

@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -119,7 +121,6 @@ Trainer::Trainer(TrainJob& job, const TrainerOptions& options, Communicator& com
     Fail("'{}': training.batch_rows is {}, which {} processes cannot share evenly", job.config.name,
          training_.batch_rows, world);
   }
-  essence_ = Essence(job.config, job.model);
   OpenData();
   if (job.config.lora) {
     trainable_ = std::make_unique<LoraTrainable>(*job.weights, *job.config.lora, job.new_tokens, training_.seed);
@@ -150,7 +151,13 @@ void Trainer::OpenData() {
     dataset->CheckTokenizer(*job_.tokenizer);
     return WindowIndex::Datasets{dataset};
   };
-  batches_ = std::make_unique<BatchMaker>(check(TokenDataset::Open(data.train, kTrainSplit)), batch_options_);
+  const auto train = TokenDataset::Open(data.train, kTrainSplit);
+  batches_ = std::make_unique<BatchMaker>(check(train), batch_options_);
+  // A resumed run must see the same tokens and, in tuning, the same base.
+  auto essence = nlohmann::json::parse(Essence(job_.config, job_.model));
+  essence["data"]["train"] = fmt::format("{} tokens, checksum {}", train->token_count(), train->Checksum());
+  if (!job_.base.empty()) essence["base"] = job_.base_checksum;
+  essence_ = essence.dump();
   if (data.validation) {
     validation_ = std::make_unique<SequentialBatches>(check(OpenValidation(*data.validation)), batch_options_);
   }
@@ -193,6 +200,11 @@ void Trainer::Resume() {
     return;
   }
   state_ = *found;
+  engine_->RestoreAttention(state_.bank);
+  if (!state_.bank.empty() && communicator_.world() > 1) {
+    spdlog::warn("only the first process's bank of earlier blocks is in a checkpoint; the others begin empty");
+  }
+  state_.bank = {};
   last_checkpoint_ = ListCheckpoints(checkpoints()).back();
   for (const fs::path& path : ListCheckpoints(checkpoints())) {
     if (path.filename() == fmt::format("step-{:06}", state_.step)) last_checkpoint_ = path;
@@ -295,10 +307,12 @@ double Trainer::Step(uint64_t step, double& norm) {
   const float* gradient = trainable_->Gradient(*gradients_);
   norm = optimizer_->Norm(gradient);
   if (!std::isfinite(loss) || !std::isfinite(norm)) {
-    Fail("step {}: the {} is not finite ({}); {}; lower training.learning_rate or training.clip_norm and go on",
-         step + 1, std::isfinite(loss) ? "gradient" : "loss", std::isfinite(loss) ? norm : loss,
-         last_checkpoint_.empty() ? "there is no checkpoint yet"
-                                  : fmt::format("the last good checkpoint is '{}'", last_checkpoint_.string()));
+    Fail(
+        "step {}: the {} is not finite ({}); {}; --resume would come to the same point, so lower "
+        "training.learning_rate or training.clip_norm and start over with --force or another output",
+        step + 1, std::isfinite(loss) ? "gradient" : "loss", std::isfinite(loss) ? norm : loss,
+        last_checkpoint_.empty() ? "there is no checkpoint yet"
+                                 : fmt::format("the last good checkpoint is '{}'", last_checkpoint_.string()));
   }
   optimizer_->Step(step, gradient, norm);
   trainable_->Apply();
@@ -364,6 +378,7 @@ void Trainer::Save() {
   state_.essence = essence_;
   state_.threads = ThreadCount();
   state_.processes = communicator_.world();
+  state_.bank = engine_->AttentionState();
   SaveCheckpoint(checkpoints(), state_, job_.model, values(), weights_name(), training_.keep_checkpoints);
   last_checkpoint_ = checkpoints() / fmt::format("step-{:06}", state_.step);
 }
@@ -530,6 +545,8 @@ TrainJob PrepareTuning(const RunConfig& config, const ModelSource& base, const f
   job.layout = std::make_unique<const ParameterLayout>(job.model);
   job.weights = std::make_unique<Parameters>(*job.layout);
   LoadWeights(base, job.model, job.new_tokens, *job.weights);
+  job.base_checksum =
+      fmt::format("{:016x}", XXH3_64bits(job.weights->data(), job.weights->size() * sizeof(*job.weights->data())));
   return job;
 }
 

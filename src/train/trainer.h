@@ -20,6 +20,7 @@ struct TrainJob {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::vector<int64_t> new_tokens;  // tune: tokens that the base did not have
   std::string base;                 // tune: path of the base model
+  std::string base_checksum;        // tune: of the weights that the run starts with
   std::unique_ptr<const ParameterLayout> layout;
   std::unique_ptr<Parameters> weights;  // where the run starts
 };
