@@ -12,6 +12,9 @@
 #include "formats/huggingface.h"
 #include "formats/llama2c.h"
 #include "formats/model_source.h"
+#include "formats/model_tokenizer.h"
+#include "io/file.h"
+#include "tokenizer/llama2c_vocabulary.h"
 
 namespace cairn {
 
@@ -65,8 +68,12 @@ WriteProgress MakeProgress() {
   };
 }
 
-void CheckTarget(const Options& options) {
+void CheckTarget(const Options& options, const std::string& format) {
   std::error_code ignored;
+  if (const fs::path beside = Llama2cTokenizerPath(options.to);
+      format == "llama2c" && !options.force && fs::exists(beside, ignored)) {
+    Fail("'{}' exists; choose another name or add --force to replace it", beside.string());
+  }
   if (!fs::exists(options.to, ignored)) return;
   if (fs::equivalent(options.from, options.to, ignored))
     Fail("'{}' is the model itself; choose another name for the result", options.to);
@@ -74,19 +81,40 @@ void CheckTarget(const Options& options) {
   if (!options.force) Fail("'{}' exists; choose another name or add --force to replace it", options.to);
 }
 
+// The tokenizer goes beside the model where the format has one for it; what cannot be taken over is said in a warning.
+void WriteLlama2cTokenizer(const ModelSource& source, const Options& options, std::vector<WrittenFile>& written) {
+  const auto tokenizer = TokenizerOrWarning(source, options.from);
+  if (!tokenizer) return;
+  std::string bytes;
+  try {
+    bytes = WriteLlama2cVocabulary(tokenizer->spec());
+  } catch (const Error& error) {
+    spdlog::warn("no tokenizer is written: {}", error.what());
+    return;
+  }
+  const fs::path path = Llama2cTokenizerPath(options.to);
+  WriteFileAtomically(path, bytes);
+  written.push_back({path, bytes.size()});
+}
+
 std::vector<WrittenFile> Write(const ModelSource& source, const Options& options, const std::string& format) {
   const auto type = options.dtype.empty() ? std::nullopt : std::optional(TypeOf(options.dtype, format));
   const bool from_directory = source.format() == ModelFormat::kHuggingFace;
-  if (format == "llama2c") return WriteLlama2c(source, options.to, MakeProgress());
+  const bool from_llama2c = source.format() == ModelFormat::kLlama2c;
+  if (format == "llama2c") {
+    auto written = WriteLlama2c(source, options.to, MakeProgress());
+    WriteLlama2cTokenizer(source, options, written);
+    return written;
+  }
+  const auto beside = from_llama2c ? TokenizerOrWarning(source, options.from) : nullptr;
   if (format == "gguf") {
     GgufWriteOptions gguf;
     gguf.type = type;
     gguf.model_name = fs::path(options.to).stem().string();
     gguf.progress = MakeProgress();
     if (from_directory) gguf.vocabulary = VocabularyFrom(options.from);
-    if (!gguf.vocabulary && !source.vocabulary()) {
-      spdlog::warn("the GGUF file gets no vocabulary: '{}' has none that could be taken over", options.from);
-    }
+    if (beside) gguf.vocabulary = VocabularyFrom(*beside);
+    if (!gguf.vocabulary && !source.vocabulary()) spdlog::warn("'{}' gets no vocabulary", options.to);
     return {WriteGguf(source, options.to, gguf)};
   }
   HuggingFaceWriteOptions hf;
@@ -94,10 +122,8 @@ std::vector<WrittenFile> Write(const ModelSource& source, const Options& options
   hf.shard_bytes = options.shard_bytes;
   hf.progress = MakeProgress();
   if (from_directory) hf.files_to_copy = TokenizerFilesOf(options.from);
-  if (source.vocabulary()) {
-    hf.text_files = TokenizerFilesFor(*source.vocabulary());
-    if (hf.text_files.empty()) spdlog::warn("the vocabulary inside '{}' was not taken over", options.from);
-  }
+  if (source.vocabulary()) hf.text_files = TokenizerFilesFor(*source.vocabulary());
+  if (beside) hf.text_files = TokenizerFilesFor(*beside);
   return WriteHuggingFace(source, options.to, hf);
 }
 
@@ -105,7 +131,7 @@ void Convert(const Options& options) {
   const std::string format = FormatOf(options);
   if (options.shard_bytes > 0 && format != "hf")
     Fail("--shard-size is for Hugging Face directories, not for {}", format);
-  CheckTarget(options);
+  CheckTarget(options, format);
   const auto source = OpenModel(options.from);
   const std::vector<WrittenFile> written = Write(*source, options, format);
   if (options.json) {

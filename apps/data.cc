@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/error.h"
 #include "base/progress.h"
@@ -26,7 +27,7 @@ void AddPrepare(CLI::App& parent) {
   auto options = std::make_shared<Options>();
   verb->add_option("TEXT", options->prepare.inputs, "Text files, or directories of them; each file is a document")
       ->required();
-  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file or model directory")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file, model directory or GGUF file")->required();
   verb->add_option("-o,--output", options->prepare.output, "Directory to write")->required();
   CLI::Option* fraction = verb->add_option("--validation", options->prepare.validation_fraction,
                                            "Share of each document, at its end, to hold out")
@@ -47,7 +48,7 @@ void AddPrepare(CLI::App& parent) {
       "length.");
   verb->callback([options] {
     PrepareOptions& prepare = options->prepare;
-    prepare.tokenizer = LoadTokenizer(options->tokenizer);
+    prepare.tokenizer = LoadTokenizerOrModel(options->tokenizer);
     prepare.add_bos = !options->no_bos;
     prepare.shard_tokens = static_cast<uint64_t>(options->shard_mega * 1e6);
     const PrepareSummary summary = PrepareData(prepare);
@@ -118,7 +119,7 @@ void AddVerify(CLI::App& parent) {
   verb->add_option("-t,--tokenizer", options->tokenizer, "Also check that the data was made with this tokenizer");
   verb->footer("Example:\n  cairn data verify data -t tok.model");
   verb->callback([options] {
-    const auto tokenizer = options->tokenizer.empty() ? nullptr : LoadTokenizer(options->tokenizer);
+    const auto tokenizer = options->tokenizer.empty() ? nullptr : LoadTokenizerOrModel(options->tokenizer);
     uint64_t tokens = 0, shards = 0;
     for (const std::string& split : TokenDataset::Splits(options->directory)) {
       const auto data = TokenDataset::Open(options->directory, split);

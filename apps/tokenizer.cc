@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -68,7 +69,7 @@ void AddEncode(CLI::App& parent) {
     bool json = false, pieces = false, bos = false;
   };
   auto options = std::make_shared<Options>();
-  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file or model directory")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file, model directory or GGUF file")->required();
   CLI::Option* prompt = verb->add_option("-p,--prompt", options->prompt, "The text");
   verb->add_option("-f,--file", options->file, "A file of text; standard input without -p and -f")->excludes(prompt);
   verb->add_flag("--json", options->json, "Print JSON");
@@ -76,7 +77,7 @@ void AddEncode(CLI::App& parent) {
   verb->add_flag("--bos", options->bos, "Begin with the beginning-of-sequence token");
   verb->footer("Example:\n  cairn tokenizer encode -t tok.model -p 'Once upon a time' --pieces");
   verb->callback([options, prompt] {
-    const auto tokenizer = LoadTokenizer(options->tokenizer);
+    const auto tokenizer = LoadTokenizerOrModel(options->tokenizer);
     std::string text = options->prompt;
     if (prompt->empty()) text = options->file.empty() ? ReadStandardInput() : ReadTextFile(options->file);
     std::vector<int32_t> ids = tokenizer->Encode(text);
@@ -123,14 +124,14 @@ void AddDecode(CLI::App& parent) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file or model directory")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file, model directory or GGUF file")->required();
   verb->add_option("IDS", options->ids, "Token ids; read from standard input when none are given");
   verb->add_flag("--json", options->json, "Print JSON; bytes that are not UTF-8 are replaced");
   verb->footer(
       "Example:\n  cairn tokenizer encode -t tok.model -p 'Hello' | cairn tokenizer decode -t tok.model\n"
       "The text is written as it is, without a newline at its end.");
   verb->callback([options] {
-    const auto tokenizer = LoadTokenizer(options->tokenizer);
+    const auto tokenizer = LoadTokenizerOrModel(options->tokenizer);
     if (options->ids.empty()) {
       for (std::string word; std::cin >> word;) options->ids.push_back(word);
     }
@@ -152,11 +153,11 @@ void AddInfo(CLI::App& parent) {
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file or model directory")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file, model directory or GGUF file")->required();
   verb->add_flag("--json", options->json, "Print JSON");
   verb->footer("Example:\n  cairn tokenizer info -t tok.model");
   verb->callback([options] {
-    const auto tokenizer = LoadTokenizer(options->tokenizer);
+    const auto tokenizer = LoadTokenizerOrModel(options->tokenizer);
     OrderedJson out;
     const auto id = [](std::optional<int32_t> value) { return value ? OrderedJson(*value) : OrderedJson(nullptr); };
     out["kind"] = NameOf(tokenizer->kind());
@@ -187,13 +188,13 @@ void AddAddLandmark(CLI::App& parent) {
     std::filesystem::path tokenizer, output;
   };
   auto options = std::make_shared<Options>();
-  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file or model directory")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "Tokenizer file, model directory or GGUF file")->required();
   verb->add_option("-o,--output", options->output, "Directory to write the tokenizer's files to")->required();
   verb->footer(
       "Example:\n  cairn tokenizer add-landmark -t tokenizer.bin -o with-landmark\n"
       "Every text is encoded as before; the landmark's id is the old size of the vocabulary.");
   verb->callback([options] {
-    const auto plain = LoadTokenizer(options->tokenizer);
+    const auto plain = LoadTokenizerOrModel(options->tokenizer);
     if (plain->landmark())
       Fail("'{}' has a landmark already: token {}", options->tokenizer.string(), *plain->landmark());
     const auto marked = WithLandmark(plain);

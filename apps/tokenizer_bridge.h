@@ -1,23 +1,37 @@
-// How a tokenizer follows its model from one format to another. The one place where `cairn convert` asks the tokenizer
-// room; formats/ itself knows vocabularies only as plain values.
+// How a tokenizer follows its model from one format to another, and how verbs get one from whatever -t names.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "formats/gguf_vocabulary.h"
+#include "formats/model_source.h"
+#include "tokenizer/tokenizer.h"
 
 namespace cairn {
 
-// Files (name, contents) that make the vocabulary of a GGUF file readable in a Hugging Face directory. Empty when there
-// is no way to write it; the verb then says so.
-std::vector<std::pair<std::string, std::string>> TokenizerFilesFor(const GgufVocabulary& vocabulary);
+// The tokenizer of an open model. Where there is none to be read, says why in a warning and gives null: the weights
+// are converted without it.
+std::shared_ptr<const Tokenizer> TokenizerOrWarning(const ModelSource& model, const std::filesystem::path& path);
 
-// The vocabulary of a Hugging Face directory's tokenizer files, for a GGUF file. Nothing when there is none to be read;
-// the GGUF file then has no vocabulary.
+// Files (name, contents) that make the vocabulary of a GGUF file readable in a Hugging Face directory. Empty, after a
+// warning, when there is no way to write it.
+std::vector<std::pair<std::string, std::string>> TokenizerFilesFor(const GgufVocabulary& vocabulary);
+// The same for a tokenizer.
+std::vector<std::pair<std::string, std::string>> TokenizerFilesFor(const Tokenizer& tokenizer,
+                                                                   const std::string& chat_template = "");
+
+// The vocabulary of a Hugging Face directory's tokenizer files, for a GGUF file. Nothing, after a warning, when there
+// is none to be read or GGUF has no place for it.
 std::optional<GgufVocabulary> VocabularyFrom(const std::filesystem::path& directory);
+// The same for a tokenizer.
+std::optional<GgufVocabulary> VocabularyFrom(const Tokenizer& tokenizer);
+
+// What -t takes: all that LoadTokenizer reads, and GGUF files.
+std::shared_ptr<const Tokenizer> LoadTokenizerOrModel(const std::filesystem::path& path);
 
 }  // namespace cairn

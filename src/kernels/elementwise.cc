@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/elementwise.cc"
@@ -52,7 +53,8 @@ void RmsNormRow(const RmsNormForward& args, size_t row, size_t columns) {
   if (args.add != nullptr) {
     const float* add = args.add + row * columns;
     float* sum = args.sum + row * columns;
-    ForVectors(columns, [&](auto d, size_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, add + i)), d, sum + i); });
+    ForVectors(columns, [&](auto d, size_t i)
+                            HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, x + i), hn::LoadU(d, add + i)), d, sum + i); });
     x = sum;
   }
   const float squares = SumVectors(columns, [&](auto d, size_t i) HWY_ATTR {
@@ -142,8 +144,8 @@ void SwiGluBackwardRow(const float* gate, const float* up, const float* dact, si
     const auto da = hn::LoadU(d, dact + i);
     const auto sigmoid = Sigmoid(d, g);
     const auto silu = hn::Mul(g, sigmoid);
-    // d silu / dg = sigmoid + silu * (1 - sigmoid)
-    const auto slope = hn::NegMulAdd(silu, sigmoid, hn::Add(sigmoid, silu));
+    // d silu / dg. 1 - sigmoid comes first: sigmoid + silu - silu * sigmoid would lose the slope of a large gate.
+    const auto slope = hn::MulAdd(silu, hn::Sub(hn::Set(d, 1.0f), sigmoid), sigmoid);
     hn::StoreU(hn::Mul(hn::Mul(da, u), slope), d, dgate + i);
     hn::StoreU(hn::Mul(da, silu), d, dup + i);
     hn::StoreU(hn::Mul(silu, u), d, act + i);
@@ -158,10 +160,25 @@ double CrossEntropyRow(float* logits, int32_t target, size_t columns, float scal
   const Tag d;
   const size_t lanes = hn::Lanes(d);
   auto max_vector = hn::Set(d, logits[0]);
+  auto broken = hn::Zero(d);  // Max and Exp2 swallow NaN, so it is looked for
   size_t i = 0;
-  for (; i + lanes <= columns; i += lanes) max_vector = hn::Max(max_vector, hn::LoadU(d, logits + i));
+  for (; i + lanes <= columns; i += lanes) {
+    const auto v = hn::LoadU(d, logits + i);
+    max_vector = hn::Max(max_vector, v);
+    broken = hn::Or(broken, hn::VecFromMask(d, hn::IsNaN(v)));
+  }
   float max = hn::GetLane(hn::MaxOfLanes(d, max_vector));
-  for (; i < columns; ++i) max = std::max(max, logits[i]);
+  bool is_broken = !hn::AllFalse(d, hn::IsNaN(broken));
+  for (; i < columns; ++i) {
+    max = std::max(max, logits[i]);
+    is_broken |= std::isnan(logits[i]);
+  }
+  if (is_broken) {
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    if (scale != 0)
+      ForVectors(columns, [&](auto t, size_t j) HWY_ATTR { hn::StoreU(hn::Set(t, kNaN), t, logits + j); });
+    return kNaN;
+  }
   constexpr float kLog2E = 1.44269504089f;
   const float wanted = logits[target] - max;
   float sum;
@@ -185,18 +202,32 @@ double CrossEntropyRow(float* logits, int32_t target, size_t columns, float scal
 }
 
 void AddRange(const float* from, size_t count, float* to) {
-  ForVectors(count, [&](auto d, size_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, from + i)), d, to + i); });
+  ForVectors(count, [&](auto d, size_t i)
+                        HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, from + i)), d, to + i); });
 }
 
 void ScaleRange(float factor, size_t count, float* values) {
-  ForVectors(count, [&](auto d, size_t i) HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i); });
+  ForVectors(count, [&](auto d, size_t i)
+                        HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i); });
 }
 
-float SumSquaresRange(const float* values, size_t count) {
-  return SumVectors(count, [&](auto d, size_t i) HWY_ATTR {
-    const auto v = hn::LoadU(d, values + i);
-    return hn::Mul(v, v);
-  });
+// In f64: squares of small and large gradients are outside of f32.
+double SumSquaresRange(const float* values, size_t count) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  const size_t lanes = hn::Lanes(d);
+  auto a = hn::Zero(d);
+  auto b = hn::Zero(d);
+  size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const auto x = hn::PromoteTo(d, hn::LoadU(narrow, values + i));
+    const auto y = hn::PromoteTo(d, hn::LoadU(narrow, values + i + lanes));
+    a = hn::MulAdd(x, x, a);
+    b = hn::MulAdd(y, y, b);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
+  for (; i < count; ++i) sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return sum;
 }
 
 void AdamWRange(const AdamW& a, size_t count, const float* gradient, float* weight, float* first, float* second) {
@@ -206,8 +237,8 @@ void AdamWRange(const AdamW& a, size_t count, const float* gradient, float* weig
   ForVectors(count, [&](auto d, size_t i) HWY_ATTR {
     const auto g = hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, a.gradient_scale));
     const auto m = hn::MulAdd(hn::LoadU(d, first + i), hn::Set(d, a.beta1), hn::Mul(g, hn::Set(d, 1.0f - a.beta1)));
-    const auto v = hn::MulAdd(hn::LoadU(d, second + i), hn::Set(d, a.beta2),
-                              hn::Mul(hn::Mul(g, g), hn::Set(d, 1.0f - a.beta2)));
+    const auto v =
+        hn::MulAdd(hn::LoadU(d, second + i), hn::Set(d, a.beta2), hn::Mul(hn::Mul(g, g), hn::Set(d, 1.0f - a.beta2)));
     hn::StoreU(m, d, first + i);
     hn::StoreU(v, d, second + i);
     const auto denominator = hn::MulAdd(hn::Sqrt(v), hn::Set(d, root), hn::Set(d, a.eps));
@@ -275,6 +306,7 @@ void ReapplyRmsNorm(RowShape shape, const float* x, const float* rstd, const flo
 }
 
 void RunRmsNormBackward(RowShape shape, const RmsNormBackward& args) {
+  if (shape.rows == 0) return;
   const auto kernel = HWY_DYNAMIC_DISPATCH(RmsNormBackwardRow);
   // One partial weight gradient for each of a fixed number of row ranges, added up in order.
   const size_t pieces = std::min<size_t>(32, DivideUp(shape.rows, kRowChunk));
@@ -331,14 +363,10 @@ void RunScale(size_t count, float factor, float* values) {
 }
 
 double RunSumOfSquares(size_t count, const float* values) {
-  constexpr size_t kChunk = 4096;  // short, so that f32 partial sums stay accurate
   const auto kernel = HWY_DYNAMIC_DISPATCH(SumSquaresRange);
   std::vector<double> sums(DivideUp(count, kValueChunk));
-  ForChunks(count, kValueChunk, [&](size_t begin, size_t end) {
-    double sum = 0;
-    for (size_t i = begin; i < end; i += kChunk) sum += kernel(values + i, std::min(kChunk, end - i));
-    sums[begin / kValueChunk] = sum;
-  });
+  ForChunks(count, kValueChunk,
+            [&](size_t begin, size_t end) { sums[begin / kValueChunk] = kernel(values + begin, end - begin); });
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;

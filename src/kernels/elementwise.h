@@ -1,6 +1,6 @@
 // The passes of a transformer that are not matrix products: normalisation, rotary positions, SwiGLU, cross-entropy and
 // AdamW, forward and backward, fused so that each tensor is read once. SIMD with run-time dispatch, all threads; the
-// same result for the same number of threads. Their naive twins are in elementwise_reference.h.
+// same result for any number of threads. Their naive twins are in elementwise_reference.h.
 #pragma once
 
 #include <cstddef>
@@ -45,15 +45,15 @@ void RunRmsNormBackward(RowShape shape, const RmsNormBackward& args);
 // ---- Rotary positions, in place ----
 
 struct RotaryArgs {
-  float* data;         // [rows][row_stride], heads one after the other from the start of a row
+  float* data;  // [rows][row_stride], heads one after the other from the start of a row
   size_t row_stride;
   size_t heads;
-  size_t dim;          // of a head, even
+  size_t dim;           // of a head, even
   const float* cosine;  // [table_rows][dim / 2]; row r of the data uses table row r % table_rows
   const float* sine;
   size_t table_rows;
-  bool interleaved;    // pairs (0, 1), (2, 3), ...; else (0, dim/2), ...
-  bool inverse;        // rotate back: the backward pass
+  bool interleaved;  // pairs (0, 1), (2, 3), ...; else (0, dim/2), ...
+  bool inverse;      // rotate back: the backward pass
 };
 void RunRotary(size_t rows, const RotaryArgs& args);
 
@@ -65,15 +65,16 @@ void RunSwiGluBackward(RowShape shape, const float* gate_up, const float* dact, 
 
 // ---- Cross-entropy ----
 
-// Replaces logits by (softmax - one-hot target) * scale and stores each row's loss. Rows with a negative target become 0
-// and have loss 0. With scale 0 the logits are left alone.
+// Replaces logits by (softmax - one-hot target) * scale and stores each row's loss. Rows with a negative target become
+// 0 and have loss 0. With scale 0 the logits are left alone. NaN among the logits makes the row's loss and gradient
+// NaN.
 void RunCrossEntropy(RowShape shape, float* logits, const int32_t* targets, float scale, double* losses);
 
 // ---- Vectors ----
 
-void RunAdd(size_t count, const float* from, float* to);       // to += from
-void RunScale(size_t count, float factor, float* values);      // values *= factor
-double RunSumOfSquares(size_t count, const float* values);     // in f64; NaN or infinity shows in the sum
+void RunAdd(size_t count, const float* from, float* to);    // to += from
+void RunScale(size_t count, float factor, float* values);   // values *= factor
+double RunSumOfSquares(size_t count, const float* values);  // in f64; NaN or infinity shows in the sum
 // to[index[r]] += from[r]; rows with a negative index are left out.
 void RunAddRows(size_t rows, size_t columns, const float* from, const int32_t* index, float* to);
 
@@ -82,8 +83,8 @@ void RunAddRows(size_t rows, size_t columns, const float* from, const int32_t* i
 struct AdamW {
   float learning_rate;
   float beta1, beta2, eps;
-  float weight_decay;   // 0 for tensors without
-  float bias1, bias2;   // 1 - beta^step
+  float weight_decay;    // 0 for tensors without
+  float bias1, bias2;    // 1 - beta^step
   float gradient_scale;  // of clipping
 };
 void RunAdamW(size_t count, const AdamW& args, const float* gradient, float* weight, float* first, float* second);

@@ -1,11 +1,13 @@
 #include "kernels/gemm.h"
 
+#include <cstddef>
 #include <dnnl.hpp>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <tuple>
 
+#include "base/aligned.h"
 #include "base/error.h"
 #include "base/threads.h"
 
@@ -13,9 +15,10 @@ namespace cairn {
 
 namespace {
 
-// A compiled product and its descriptors. Execution is thread-safe.
+// A compiled product and its descriptors. Execution is thread-safe because the scratch memory is the caller's: oneDNN's
+// own belongs to the thread that compiled the product, and is too small in any other.
 struct Primitive {
-  dnnl::memory::desc a, b, c;
+  dnnl::memory::desc a, b, c, scratch;
   dnnl::matmul matmul;
 };
 
@@ -32,7 +35,8 @@ class PrimitiveCache {
   const dnnl::engine& engine() const { return engine_; }
 
   const Primitive& Find(const MatMul& s) {
-    const Key key{s.m, s.n, s.k, s.transpose_a, s.transpose_b, s.accumulate, s.stride_a, s.stride_b, s.stride_c, ThreadCount()};
+    const Key key{s.m,          s.n,        s.k,        s.transpose_a, s.transpose_b,
+                  s.accumulate, s.stride_a, s.stride_b, s.stride_c,    ThreadCount()};
     const std::lock_guard lock(mutex_);
     auto& entry = primitives_[key];
     if (!entry) entry = std::make_unique<Primitive>(Compile(s));
@@ -53,13 +57,16 @@ class PrimitiveCache {
     p.b = describe(s.k, s.n, s.transpose_b, s.stride_b);
     p.c = describe(s.m, s.n, false, s.stride_c);
     dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     if (s.accumulate) {
       dnnl::post_ops sum;
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
     const dnnl::matmul::desc description(p.a, p.b, p.c);
-    p.matmul = dnnl::matmul(dnnl::matmul::primitive_desc(description, attributes, engine_));
+    const dnnl::matmul::primitive_desc compiled(description, attributes, engine_);
+    p.scratch = compiled.scratchpad_desc();
+    p.matmul = dnnl::matmul(compiled);
     return p;
   }
 
@@ -67,6 +74,13 @@ class PrimitiveCache {
   std::mutex mutex_;
   std::map<Key, std::unique_ptr<Primitive>> primitives_;
 };
+
+// This thread's scratch memory, at least `size` bytes; grows to the largest product.
+std::byte* Scratch(size_t size) {
+  thread_local AlignedBuffer<std::byte> buffer;
+  if (buffer.size() < size) buffer = AlignedBuffer<std::byte>(size);
+  return buffer.data();
+}
 
 }  // namespace
 
@@ -80,7 +94,11 @@ void RunMatMul(const MatMul& shape, const float* a, const float* b, float* c) {
   const auto memory = [&](const dnnl::memory::desc& desc, const float* data) {
     return dnnl::memory(desc, cache.engine(), const_cast<float*>(data));
   };
-  p.matmul.execute(stream, {{DNNL_ARG_SRC, memory(p.a, a)}, {DNNL_ARG_WEIGHTS, memory(p.b, b)}, {DNNL_ARG_DST, memory(p.c, c)}});
+  p.matmul.execute(stream,
+                   {{DNNL_ARG_SRC, memory(p.a, a)},
+                    {DNNL_ARG_WEIGHTS, memory(p.b, b)},
+                    {DNNL_ARG_DST, memory(p.c, c)},
+                    {DNNL_ARG_SCRATCHPAD, dnnl::memory(p.scratch, cache.engine(), Scratch(p.scratch.get_size()))}});
   stream.wait();
 }
 
