@@ -45,8 +45,10 @@ Json ToJson(const AttentionBenchOptions& options, const AttentionBenchResult& re
 void PrintTable(const AttentionBenchOptions& options, const AttentionBenchResult& result) {
   fmt::print("machine: {:.0f} GFLOP/s f32, {:.1f} GB/s read, {} threads, {}\n", result.machine.f32_gflops,
              result.machine.read_gbs, result.threads, ActiveInstructionSet().name);
-  fmt::print("attention: batch {}, {} heads of {}, {} KV heads, blocks of {} and a landmark; full = plain causal attention\n\n",
-             options.batch, options.heads, options.dim, options.kv_heads, options.block_length);
+  fmt::print(
+      "attention: batch {}, {} heads of {}, {} KV heads, blocks of {} and a landmark; full = plain causal "
+      "attention\n\n",
+      options.batch, options.heads, options.dim, options.kv_heads, options.block_length);
   fmt::print("{:>7}  {:<9} {:>11} {:>7} {:>14} {:>7} {:>10} {:>12}\n", "length", "attention", "forward ms", "% peak",
              "+ backward ms", "% peak", "extra MB", "vs naive");
   for (const AttentionBenchRow& row : result.rows) {
@@ -54,8 +56,10 @@ void PrintTable(const AttentionBenchOptions& options, const AttentionBenchResult
                row.landmarks ? "landmark" : "full", row.forward_ms, row.forward_percent, row.both_ms, row.both_percent,
                row.extra_mb, row.reference_ratio ? fmt::format("{:.0f}x", *row.reference_ratio) : "-");
   }
-  fmt::print("\nPercent of the f32 peak measured in this run, counting 2 T^2 d operations a head forward and 2.5 times that backward.\n"
-             "extra MB: saved state and scratch. vs naive: how many times faster than the one-threaded reference.\n");
+  fmt::print(
+      "\nPercent of the f32 peak measured in this run, counting 2 T^2 d operations a head forward and 2.5 times that "
+      "backward.\n"
+      "extra MB: saved state and scratch. vs naive: how many times faster than the one-threaded reference.\n");
 }
 
 }  // namespace
@@ -66,14 +70,24 @@ void AddAttentionBench(CLI::App& bench) {
   auto json = std::make_shared<bool>(false);
   auto quick = std::make_shared<bool>(false);
   auto kv_heads = std::make_shared<size_t>(0);
-  verb->add_option("--lengths", options->lengths, "Sequence lengths")->delimiter(',')->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  verb->add_option("--lengths", options->lengths, "Sequence lengths")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   verb->add_option("--batch", options->batch, "Sequences")->check(CLI::Range(1, 4096))->capture_default_str();
   verb->add_option("--heads", options->heads, "Query heads")->check(CLI::Range(1, 1024))->capture_default_str();
-  verb->add_option("--kv-heads", *kv_heads, "KV heads; must divide the query heads (default: as many)")->check(CLI::Range(1, 1024));
+  verb->add_option("--kv-heads", *kv_heads, "KV heads; must divide the query heads (default: as many)")
+      ->check(CLI::Range(1, 1024));
   verb->add_option("--dim", options->dim, "Dimension of a head")->check(CLI::Range(1, 256))->capture_default_str();
-  verb->add_option("--block", options->block_length, "Ordinary tokens in a block")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  verb->add_option("--seconds", options->min_seconds, "Shortest time of each measurement")->check(CLI::Range(0.0, 600.0))->capture_default_str();
-  verb->add_option("--reference-limit", options->reference_limit, "Longest sequence that the naive reference is timed at")->capture_default_str();
+  verb->add_option("--block", options->block_length, "Ordinary tokens in a block")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb->add_option("--seconds", options->min_seconds, "Shortest time of each measurement")
+      ->check(CLI::Range(0.0, 600.0))
+      ->capture_default_str();
+  verb->add_option("--reference-limit", options->reference_limit,
+                   "Longest sequence that the naive reference is timed at")
+      ->capture_default_str();
   verb->add_flag("--quick", *quick, "Only lengths 512 and 2048, and short measurements");
   verb->add_flag("--json", *json, "Print JSON");
   verb->footer("Example:\n  cairn bench attention --lengths 512,2048 --heads 8 --dim 64 --block 50");

@@ -20,8 +20,10 @@ std::vector<float> KernelWeights(const AttentionShape& shape) {
   std::vector<float> out(time * time);
   for (size_t i = 0; i < time; ++i) values[i * time + i] = 1.0f;
   const auto view = [&](auto* data) { return DenseHeads(data, 1, time, time); };
-  FusedForward(shape, {view(std::as_const(zeros).data()), view(std::as_const(zeros).data()), view(std::as_const(values).data()), {}},
-               view(out.data()), nullptr);
+  FusedForward(
+      shape,
+      {view(std::as_const(zeros).data()), view(std::as_const(zeros).data()), view(std::as_const(values).data()), {}},
+      view(out.data()), nullptr);
   return out;
 }
 
@@ -41,7 +43,8 @@ std::string Fraction(float x) {
 }  // namespace
 
 void AddExampleVerb(CLI::App& root, int&) {
-  CLI::App* verb = root.add_subcommand("example", "Show the worked example of landmark attention, computed by the kernel");
+  CLI::App* verb =
+      root.add_subcommand("example", "Show the worked example of landmark attention, computed by the kernel");
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "Print JSON");
   verb->footer("Example:\n  cairn example");
@@ -53,12 +56,14 @@ void AddExampleVerb(CLI::App& root, int&) {
     const std::vector<float> weights = KernelWeights(shape);
     if (*json) {
       nlohmann::ordered_json out{{"block_length", 2}, {"time", 9}};
-      for (size_t i = 0; i < 9; ++i) out["weights"].push_back(std::vector<float>(weights.begin() + i * 9, weights.begin() + (i + 1) * 9));
+      for (size_t i = 0; i < 9; ++i)
+        out["weights"].push_back(std::vector<float>(weights.begin() + i * 9, weights.begin() + (i + 1) * 9));
       fmt::print("{}\n", out.dump(2));
       return;
     }
-    fmt::print("Blocks of 2 tokens, each followed by its landmark (*); all scores equal.\n"
-               "Row: the query. Column: how much of that token's value it reads.\n\n");
+    fmt::print(
+        "Blocks of 2 tokens, each followed by its landmark (*); all scores equal.\n"
+        "Row: the query. Column: how much of that token's value it reads.\n\n");
     fmt::print("{:>9} ", "");
     for (size_t j = 0; j < 9; ++j) fmt::print("{:>6}{}", j, j % 3 == 2 ? "* |" : "");
     fmt::print("\n");
@@ -71,8 +76,10 @@ void AddExampleVerb(CLI::App& root, int&) {
       }
       fmt::print("  sum {:.3f}\n", sum);
     }
-    fmt::print("\nQuery 6: its home group is its own token 6 and the landmarks 2 and 5, a third each. A landmark's third is the\n"
-               "gate of its block: tokens 0, 1, 3 and 4 read 1/2 * 1/3 = 1/6. The landmarks' own values are never read.\n");
+    fmt::print(
+        "\nQuery 6: its home group is its own token 6 and the landmarks 2 and 5, a third each. A landmark's third is "
+        "the\n"
+        "gate of its block: tokens 0, 1, 3 and 4 read 1/2 * 1/3 = 1/6. The landmarks' own values are never read.\n");
   });
 }
 

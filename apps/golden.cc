@@ -22,7 +22,9 @@ nlohmann::ordered_json ToJson(const GoldenReport& report) {
   nlohmann::ordered_json out{{"file", report.file}, {"kind", report.kind}, {"ok", report.ok()}};
   for (const GoldenCheck& check : report.checks) {
     // JSON has no infinity: an error that is not finite becomes null.
-    const auto number = [](double x) { return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json(); };
+    const auto number = [](double x) {
+      return std::isfinite(x) ? nlohmann::ordered_json(x) : nlohmann::ordered_json();
+    };
     out["checks"].push_back({{"implementation", check.implementation},
                              {"tensor", check.tensor},
                              {"absolute_error", number(check.absolute_error)},
@@ -41,11 +43,13 @@ void AddGoldenVerb(CLI::App& root, int& exit_code) {
   auto json = std::make_shared<bool>(false);
   auto one = std::make_shared<bool>(false);
   verb->add_option("FILE", *files, "Golden files (safetensors)")->required();
-  verb->add_flag("--one-isa", *one, "Check only the active instruction set (see CAIRN_ISA), not every one of this machine");
+  verb->add_flag("--one-isa", *one,
+                 "Check only the active instruction set (see CAIRN_ISA), not every one of this machine");
   verb->add_flag("--json", *json, "Print JSON");
-  verb->footer("Prints one line a tensor with the largest absolute error, the same relative to the largest magnitude, and\n"
-               "ok or FAIL. The exit code is 1 when anything fails.\n\n"
-               "Example:\n  cairn golden ../shared/golden/attention_*.safetensors");
+  verb->footer(
+      "Prints one line a tensor with the largest absolute error, the same relative to the largest magnitude, and\n"
+      "ok or FAIL. The exit code is 1 when anything fails.\n\n"
+      "Example:\n  cairn golden ../shared/golden/attention_*.safetensors");
   verb->callback([=, &exit_code] {
     // A forced instruction set is the only one that is checked.
     const char* forced = std::getenv("CAIRN_ISA");

@@ -41,7 +41,8 @@ double ReferenceSeconds(const AttentionShape& full) {
   const double begin = SecondsNow();
   ReferenceForward(shape, in, b.out.data());
   ReferenceBackward(shape, in, b.dout.data(), {b.dq.data(), b.dk.data(), b.dv.data()});
-  const double scale = static_cast<double>(full.batch * full.query_heads) / static_cast<double>(shape.batch * shape.query_heads);
+  const double scale =
+      static_cast<double>(full.batch * full.query_heads) / static_cast<double>(shape.batch * shape.query_heads);
   return (SecondsNow() - begin) * scale;
 }
 
@@ -92,7 +93,8 @@ AttentionBenchResult BenchAttention(const AttentionBenchOptions& options) {
   result.machine = MeasureMachine();
   result.threads = ThreadCount();
   for (const size_t length : options.lengths) {
-    for (const bool landmarks : {true, false}) result.rows.push_back(BenchOne(options, result.machine, length, landmarks));
+    for (const bool landmarks : {true, false})
+      result.rows.push_back(BenchOne(options, result.machine, length, landmarks));
   }
   return result;
 }

@@ -24,10 +24,10 @@ struct AttentionBenchRow {
   size_t length;
   bool landmarks;  // false: plain causal attention
   double forward_ms;
-  double both_ms;           // forward and backward
-  double forward_percent;   // of the f32 peak, counting 2 T^2 d a head
-  double both_percent;      // the same, counting 7 T^2 d a head
-  double extra_mb;          // saved state and scratch of forward and backward, 10^6 bytes
+  double both_ms;                         // forward and backward
+  double forward_percent;                 // of the f32 peak, counting 2 T^2 d a head
+  double both_percent;                    // the same, counting 7 T^2 d a head
+  double extra_mb;                        // saved state and scratch of forward and backward, 10^6 bytes
   std::optional<double> reference_ratio;  // time of the naive reference (one thread) / time, forward and backward
 };
 

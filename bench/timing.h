@@ -12,8 +12,8 @@ inline double SecondsNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best time of one call, in seconds: repeats for `min_seconds`, and at least three times unless one call alone takes
-// longer than five seconds. The best, because everything that disturbs a run makes it longer.
+// The best time of one call, in seconds: repeats for `min_seconds`, and at least three times unless one call alone
+// takes longer than five seconds. The best, because everything that disturbs a run makes it longer.
 inline double BestTime(double min_seconds, const std::function<void()>& work) {
   double best = std::numeric_limits<double>::infinity();
   const double start = SecondsNow();

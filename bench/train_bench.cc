@@ -12,10 +12,13 @@ namespace cairn {
 
 double TrainFlop(const ModelConfig& config, size_t rows, size_t time) {
   const double hidden = static_cast<double>(config.hidden_size);
-  const double layer = hidden * static_cast<double>(2 * config.query_size() + 2 * config.key_size() + 3 * config.intermediate_size);
-  const double matrices = static_cast<double>(config.num_hidden_layers) * layer + hidden * static_cast<double>(config.vocab_size);
+  const double layer =
+      hidden * static_cast<double>(2 * config.query_size() + 2 * config.key_size() + 3 * config.intermediate_size);
+  const double matrices =
+      static_cast<double>(config.num_hidden_layers) * layer + hidden * static_cast<double>(config.vocab_size);
   const double tokens = static_cast<double>(rows * time);
-  const double attention = 7.0 * static_cast<double>(time) * static_cast<double>(config.query_size() * config.num_hidden_layers);
+  const double attention =
+      7.0 * static_cast<double>(time) * static_cast<double>(config.query_size() * config.num_hidden_layers);
   return tokens * (6.0 * matrices + attention);
 }
 
@@ -45,11 +48,13 @@ TrainBenchResult BenchTrain(const TrainBenchOptions& options) {
   for (size_t i = 0; i < options.rows * options.context; ++i) {
     const bool landmark = options.attention == AttentionKind::kLandmark &&
                           i % options.context % (options.block_length + 1) == options.block_length;
-    ids.push_back(landmark ? static_cast<int32_t>(config.landmark.landmark_id) : static_cast<int32_t>(random.Below(options.vocab - 1)));
+    ids.push_back(landmark ? static_cast<int32_t>(config.landmark.landmark_id)
+                           : static_cast<int32_t>(random.Below(options.vocab - 1)));
     targets.push_back(landmark ? -1 : static_cast<int32_t>(random.Below(options.vocab - 1)));
     scored += !landmark;
   }
-  const EngineBatch batch{.rows = options.rows, .time = options.context, .input_ids = ids.data(), .targets = targets.data()};
+  const EngineBatch batch{
+      .rows = options.rows, .time = options.context, .input_ids = ids.data(), .targets = targets.data()};
   const auto step = [&] {
     gradients.SetZero();
     engine.Train(weights, batch, 1.0f / static_cast<float>(scored), gradients);
@@ -82,7 +87,8 @@ TrainBenchResult BenchTrain(const TrainBenchOptions& options) {
   result.gflop = TrainFlop(config, options.rows, options.context) * 1e-9;
   result.percent = 100 * result.gflop / best / result.machine.f32_gflops;
   result.bytes_per_token = engine.BytesPerToken();
-  for (size_t i = 0; i < result.operations.size(); ++i) result.operations[i] = engine.times()[i] / static_cast<double>(steps) * 1e3;
+  for (size_t i = 0; i < result.operations.size(); ++i)
+    result.operations[i] = engine.times()[i] / static_cast<double>(steps) * 1e3;
   return result;
 }
 

@@ -26,14 +26,16 @@ Results RunFused(const AttentionCase<float>& c, bool backward = true) {
   r.dmiss.resize(c.miss_key.size(), NAN);
   std::vector<float> memory(SavedFloats(s, c.with_miss));
   const FusedSaved saved = LayOutSaved(s, c.with_miss, memory.data());
-  const FusedInput in{DenseHeads(c.q.data(), s.query_heads, s.time, s.dim), DenseHeads(c.k.data(), s.kv_heads, s.keys(), s.dim),
+  const FusedInput in{DenseHeads(c.q.data(), s.query_heads, s.time, s.dim),
+                      DenseHeads(c.k.data(), s.kv_heads, s.keys(), s.dim),
                       DenseHeads(c.v.data(), s.kv_heads, s.keys(), s.dim), c.miss()};
   const auto out = DenseHeads(r.out.data(), s.query_heads, s.time, s.dim);
   FusedForward(s, in, out, &saved);
   if (!backward) return r;
-  FusedBackward(s, in, out, DenseHeads(c.dout.data(), s.query_heads, s.time, s.dim), saved,
-                {DenseHeads(r.dq.data(), s.query_heads, s.time, s.dim), DenseHeads(r.dk.data(), s.kv_heads, s.keys(), s.dim),
-                 DenseHeads(r.dv.data(), s.kv_heads, s.keys(), s.dim), r.dmiss.data()});
+  FusedBackward(
+      s, in, out, DenseHeads(c.dout.data(), s.query_heads, s.time, s.dim), saved,
+      {DenseHeads(r.dq.data(), s.query_heads, s.time, s.dim), DenseHeads(r.dk.data(), s.kv_heads, s.keys(), s.dim),
+       DenseHeads(r.dv.data(), s.kv_heads, s.keys(), s.dim), r.dmiss.data()});
   return r;
 }
 
@@ -155,8 +157,10 @@ TEST(FusedAttention, DoesNotDependOnThreadCountOrLayout) {
   const auto q = interleave(c.q, 6), k = interleave(c.k, 3), v = interleave(c.v, 3), dout = interleave(c.dout, 6);
   std::vector<float> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size()), memory(SavedFloats(s, false));
   const FusedSaved saved = LayOutSaved(s, false, memory.data());
-  const FusedInput in{InterleavedHeads(q.data(), 6, s.time, s.dim), InterleavedHeads(k.data(), 3, s.time, s.dim),
-                      InterleavedHeads(v.data(), 3, s.time, s.dim), {}};
+  const FusedInput in{InterleavedHeads(q.data(), 6, s.time, s.dim),
+                      InterleavedHeads(k.data(), 3, s.time, s.dim),
+                      InterleavedHeads(v.data(), 3, s.time, s.dim),
+                      {}};
   const auto out_view = InterleavedHeads(out.data(), 6, s.time, s.dim);
   FusedForward(s, in, out_view, &saved);
   FusedBackward(s, in, out_view, InterleavedHeads(dout.data(), 6, s.time, s.dim), saved,

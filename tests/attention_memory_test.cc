@@ -190,7 +190,8 @@ TEST(MemoryReference, ContextMissTokenSkipsTheMemoryBelowItsCutoff) {
     MemoryReference<double> memory(with);
     std::vector<double> out(o.query_heads * o.dim);
     memory.Feed({40, text.q.data(), text.k.data(), text.v.data(), std::vector<double>(40 * 4 * 6).data(), {}, nullptr});
-    memory.Feed({1, text.q.data() + 40 * 4 * 6, text.k.data() + 40 * 2 * 6, text.v.data() + 40 * 2 * 6, out.data(), {}, miss});
+    memory.Feed(
+        {1, text.q.data() + 40 * 4 * 6, text.k.data() + 40 * 2 * 6, text.v.data() + 40 * 2 * 6, out.data(), {}, miss});
     double gates = 0;
     for (const auto& row : memory.reads()) {
       for (const BlockRead& read : row) gates += read.gate;

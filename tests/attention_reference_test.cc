@@ -68,9 +68,7 @@ TEST(ReferenceAttention, ContextMissTokenClosedForm) {
   Case c(s, true, 7);
   c.controlled = {1, 0, 0};
   const std::vector<double> weights = Weights(c);
-  const auto score = [&](const double* key) {
-    return (c.q[8] * key[0] + c.q[9] * key[1]) / std::sqrt(2.0);
-  };
+  const auto score = [&](const double* key) { return (c.q[8] * key[0] + c.q[9] * key[1]) / std::sqrt(2.0); };
   const double own = std::exp(score(&c.k[8]));
   const double free_landmark = std::exp(score(&c.k[6]));
   const double miss = std::exp(score(c.miss_key.data()));

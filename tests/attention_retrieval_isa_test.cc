@@ -29,7 +29,8 @@ struct Row {
     const auto rotate = [&](const std::vector<float>& from, size_t heads) {
       std::vector<float> to(from.size());
       for (size_t i = 0; i < time * heads; ++i) {
-        RotateReference(&from[i * o.dim], o.dim, static_cast<double>(i / heads), o.rotary_base, o.rotary, &to[i * o.dim]);
+        RotateReference(&from[i * o.dim], o.dim, static_cast<double>(i / heads), o.rotary_base, o.rotary,
+                        &to[i * o.dim]);
       }
       return to;
     };
@@ -42,7 +43,8 @@ struct Row {
     std::vector<float> out(q.size());
     const size_t qs = options.query_heads * options.dim, ks = options.kv_heads * options.dim;
     for (size_t done = 0; done < time; done += chunk) {
-      memory.Feed({std::min(chunk, time - done), &q[done * qs], &k[done * ks], &v[done * ks], &out[done * qs], {}, nullptr});
+      memory.Feed(
+          {std::min(chunk, time - done), &q[done * qs], &k[done * ks], &v[done * ks], &out[done * qs], {}, nullptr});
       for (const auto& row : memory.reads()) reads->push_back(row);
     }
     return out;
@@ -64,7 +66,8 @@ TEST(Retrieval, AgreesWithTheReference) {
       const std::vector<float> expected = row.Reference(&reads);
 
       std::vector<double> frequencies;
-      for (size_t i = 0; i < o.dim / 2; ++i) frequencies.push_back(std::pow(o.rotary_base, -2.0 * static_cast<double>(i) / 6.0));
+      for (size_t i = 0; i < o.dim / 2; ++i)
+        frequencies.push_back(std::pow(o.rotary_base, -2.0 * static_cast<double>(i) / 6.0));
       const BlockTurns turns(frequencies, layout, 4, 40);
       const RetrievalShape shape{4, 2, o.dim, 3, k, &turns};
       const size_t qs = 4 * o.dim, ks = 2 * o.dim;
@@ -80,25 +83,35 @@ TEST(Retrieval, AgreesWithTheReference) {
         const FusedSaved saved = LayOutSaved(local, false, state.data());
         const HeadsView<const float> q{&row.rotated_q[first * qs], 0, o.dim, qs};
         const HeadsView<float> o_view{&out[first * qs], 0, o.dim, qs};
-        FusedForward(local, {q, {&row.rotated_k[first * ks], 0, o.dim, ks}, {&row.v[first * ks], 0, o.dim, ks}, {}}, o_view, &saved);
+        FusedForward(local, {q, {&row.rotated_k[first * ks], 0, o.dim, ks}, {&row.v[first * ks], 0, o.dim, ks}, {}},
+                     o_view, &saved);
         std::vector<MemoryBlock> memory;
         for (size_t b = 0; b < first / 4; ++b) {
           memory.push_back({&row.rotated_k[b * 4 * ks], &row.v[b * 4 * ks], ks, o.dim, static_cast<ptrdiff_t>(b)});
         }
         std::vector<int32_t> chosen(4 * local.time * k, -1);
-        const RetrievalChunk chunk{local.time, static_cast<ptrdiff_t>(first / 4), memory, q, o_view, saved.home_max,
-                                   saved.home_inverse, local.time, chosen.data()};
+        const RetrievalChunk chunk{local.time,
+                                   static_cast<ptrdiff_t>(first / 4),
+                                   memory,
+                                   q,
+                                   o_view,
+                                   saved.home_max,
+                                   saved.home_inverse,
+                                   local.time,
+                                   chosen.data()};
         for (size_t h = 0; h < 4; ++h) RetrievalForward(shape, chunk, h);
         for (size_t t = 0; t < local.time; ++t) {
           for (size_t h = 0; h < 4; ++h) {
             const auto& read = reads[(first + t) * 4 + h];
             for (size_t i = 0; i < read.size(); ++i) {
-              ASSERT_EQ(static_cast<size_t>(chosen[(h * local.time + t) * k + i]), read[i].block) << "k " << k << " position " << first + t;
+              ASSERT_EQ(static_cast<size_t>(chosen[(h * local.time + t) * k + i]), read[i].block)
+                  << "k " << k << " position " << first + t;
             }
           }
         }
       }
-      for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 2e-5) << "k " << k << " position " << i / qs;
+      for (size_t i = 0; i < out.size(); ++i)
+        ASSERT_NEAR(out[i], expected[i], 2e-5) << "k " << k << " position " << i / qs;
     }
   }
 }

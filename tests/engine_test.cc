@@ -1,5 +1,5 @@
-// The training engine against the naive whole model in f64: loss, and gradients by finite differences, for every kind of
-// attention; and what must hold exactly.
+// The training engine against the naive whole model in f64: loss, and gradients by finite differences, for every kind
+// of attention; and what must hold exactly.
 #include "train/engine.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,8 @@ struct TestModel {
       // Attention knows landmarks by their place. With a memory every landmark gets a token of its own: the first layer
       // could otherwise not tell them apart, and rounding would choose between equal scores.
       const bool distinct = config.landmark.memory_training.enabled;
-      const int32_t landmark_id = static_cast<int32_t>(distinct && landmark ? number_of_landmarks++ : config.landmark.landmark_id);
+      const int32_t landmark_id =
+          static_cast<int32_t>(distinct && landmark ? number_of_landmarks++ : config.landmark.landmark_id);
       ids.push_back(landmark ? landmark_id : static_cast<int32_t>(random.Below(20)));
       targets.push_back(landmark || random.Below(8) == 0 ? -1 : static_cast<int32_t>(random.Below(20)));
     }
@@ -101,14 +102,13 @@ void CheckAgainstReference(const TestModel& s, bool recompute = false) {
       values[i] = original - step;
       const double down = reference.Loss(values, batch, &frozen);
       values[i] = original;
-      EXPECT_NEAR((up - down) / (2 * step), gradients.data()[i], 1e-4 * largest + 1e-6) << slot.name << " " << i - slot.offset;
+      EXPECT_NEAR((up - down) / (2 * step), gradients.data()[i], 1e-4 * largest + 1e-6)
+          << slot.name << " " << i - slot.offset;
     }
   }
 }
 
-TEST(Engine, LandmarksWithGroupedQueries) {
-  CheckAgainstReference(TestModel(SmallConfig(), 2, 18));
-}
+TEST(Engine, LandmarksWithGroupedQueries) { CheckAgainstReference(TestModel(SmallConfig(), 2, 18)); }
 
 TEST(Engine, RecomputationChangesNothing) {
   const TestModel s(SmallConfig(), 2, 18);
@@ -228,7 +228,8 @@ TEST(Engine, GradientsAddUpAndGroupsAreReadyInOrder) {
   EXPECT_EQ(order, (std::vector<size_t>{3, 2, 1, 0}));
   engine.Train(s.weights, s.Batch(), 0.5f, twice);
   engine.Train(s.weights, s.Batch(), 0.5f, twice);
-  for (size_t i = 0; i < once.size(); ++i) ASSERT_NEAR(once.data()[i], twice.data()[i], 1e-4f * (1 + std::abs(once.data()[i])));
+  for (size_t i = 0; i < once.size(); ++i)
+    ASSERT_NEAR(once.data()[i], twice.data()[i], 1e-4f * (1 + std::abs(once.data()[i])));
 }
 
 TEST(Engine, RepeatsBitForBit) {

@@ -64,11 +64,13 @@ TEST(Golden, OneChangedNumberFails) {
   CAIRN_NEED_SHARED(shared);
   const ScratchDirectory scratch;
   for (const char* tensor : {"q", "k", "v", "dout", "out", "dq", "dk", "dv", "weights"}) {
-    CopyWithOneChange(shared / "golden" / "attention_small.safetensors", scratch / "changed.safetensors", tensor, 1e-3, 5);
+    CopyWithOneChange(shared / "golden" / "attention_small.safetensors", scratch / "changed.safetensors", tensor, 1e-3,
+                      5);
     EXPECT_FALSE(RunGolden(scratch / "changed.safetensors", true).ok()) << tensor;
   }
   for (const char* tensor : {"q", "k", "v", "out"}) {
-    CopyWithOneChange(shared / "golden" / "memory_head.safetensors", scratch / "changed.safetensors", tensor, 1e-2, 5 + 24);
+    CopyWithOneChange(shared / "golden" / "memory_head.safetensors", scratch / "changed.safetensors", tensor, 1e-2,
+                      5 + 24);
     EXPECT_FALSE(RunGolden(scratch / "changed.safetensors", true).ok()) << tensor;
   }
 }
@@ -94,7 +96,7 @@ struct OwnFile {
     const auto tensor = [](const char* name, const Shape& shape, const std::vector<float>& values) {
       return TensorToWrite{name, DType::kF32, shape, std::as_bytes(std::span(values))};
     };
-    const std::vector<TensorToWrite> tensors{tensor("q", q, c.q),       tensor("k", kv, c.k), tensor("v", kv, c.v),
+    const std::vector<TensorToWrite> tensors{tensor("q", q, c.q),       tensor("k", kv, c.k),  tensor("v", kv, c.v),
                                              tensor("dout", q, c.dout), tensor("out", q, out), tensor("dq", q, dq),
                                              tensor("dk", kv, dk),      tensor("dv", kv, dv)};
     WriteSafetensors(path, tensors, metadata);
@@ -148,16 +150,16 @@ TEST(Golden, MemoryFileChecksPlacement) {
   for (size_t i = 3; i < time; i += 4) is_landmark[i] = 1;
   const auto write = [&] {
     const Shape shape{time, 2, 4};
-    const std::vector<TensorToWrite> tensors{
-        {"q", DType::kF32, shape, std::as_bytes(std::span(q))},
-        {"k", DType::kF32, shape, std::as_bytes(std::span(k))},
-        {"v", DType::kF32, shape, std::as_bytes(std::span(v))},
-        {"out", DType::kF32, shape, std::as_bytes(std::span(out))},
-        {"is_landmark", DType::kU8, {time}, std::as_bytes(std::span(is_landmark))},
-        {"chunk_lengths", DType::kI64, {2}, std::as_bytes(std::span(lengths))},
-        {"chunk_starts", DType::kI64, {2}, std::as_bytes(std::span(starts))}};
-    WriteSafetensors(scratch / "m.safetensors", tensors,
-                     {{"block_length", "3"}, {"top_k", "2"}, {"memory_blocks", "64"}, {"granularity", "head_and_token"}});
+    const std::vector<TensorToWrite> tensors{{"q", DType::kF32, shape, std::as_bytes(std::span(q))},
+                                             {"k", DType::kF32, shape, std::as_bytes(std::span(k))},
+                                             {"v", DType::kF32, shape, std::as_bytes(std::span(v))},
+                                             {"out", DType::kF32, shape, std::as_bytes(std::span(out))},
+                                             {"is_landmark", DType::kU8, {time}, std::as_bytes(std::span(is_landmark))},
+                                             {"chunk_lengths", DType::kI64, {2}, std::as_bytes(std::span(lengths))},
+                                             {"chunk_starts", DType::kI64, {2}, std::as_bytes(std::span(starts))}};
+    WriteSafetensors(
+        scratch / "m.safetensors", tensors,
+        {{"block_length", "3"}, {"top_k", "2"}, {"memory_blocks", "64"}, {"granularity", "head_and_token"}});
     return RunGolden(scratch / "m.safetensors", true);
   };
   ExpectOk(write());

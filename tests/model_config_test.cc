@@ -55,12 +55,13 @@ TEST(ModelConfig, ReadsFieldsAndDefaults) {
 
 TEST(ModelConfig, ReadsTheLandmarkSection) {
   Json json = SmallConfig();
-  json["landmark"] = {{"block_length", 7},
-                      {"landmark_id", 60},
-                      {"positional_jump", 30},
-                      {"context_miss", {{"token_id", 59}, {"probability", 0.25}}},
-                      {"memory_training",
-                       {{"enabled", false}, {"k", 4}, {"chunk_length", 70}, {"distractors", "bank"}, {"distractor_blocks", 8}}}};
+  json["landmark"] = {
+      {"block_length", 7},
+      {"landmark_id", 60},
+      {"positional_jump", 30},
+      {"context_miss", {{"token_id", 59}, {"probability", 0.25}}},
+      {"memory_training",
+       {{"enabled", false}, {"k", 4}, {"chunk_length", 70}, {"distractors", "bank"}, {"distractor_blocks", 8}}}};
   const LandmarkConfig landmark = Parse(json).landmark;
   EXPECT_EQ(landmark.attention, AttentionKind::kLandmark);
   EXPECT_EQ(landmark.block_length, 7u);
@@ -171,7 +172,10 @@ TEST(ModelConfig, RefusesWithTheFieldsName) {
        "landmark.memory_training.chunk_length is 0"},
       {landmark({{"block_length", 7}, {"landmark_id", 60}, {"memory_training", {{"chunk_length", 50}}}}),
        "chunk_length 50 is not a multiple of landmark.block_length 7"},
-      {landmark({{"block_length", 7}, {"landmark_id", 60}, {"positional_jump", 3}, {"memory_training", {{"chunk_length", 70}}}}),
+      {landmark({{"block_length", 7},
+                 {"landmark_id", 60},
+                 {"positional_jump", 3},
+                 {"memory_training", {{"chunk_length", 70}}}}),
        "memory_training cannot be combined with positional_jump"},
   };
   for (const Case& c : cases) {

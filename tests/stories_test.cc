@@ -26,7 +26,8 @@ TEST(Stories, TrainingForwardGivesTheGoldenLogProbabilities) {
   const auto source = OpenModel(scratch / "stories15M.bin");
   const auto tokenizer = LoadTokenizer(shared / "assets/tokenizer.model");
   const SafetensorsFile golden(shared / "golden/stories15M_one_chunk.safetensors");
-  const std::string section = R"({"attention": "landmark", "block_length": )" + golden.MetadataText("block_length") + "}";
+  const std::string section =
+      R"({"attention": "landmark", "block_length": )" + golden.MetadataText("block_length") + "}";
   const GrownModel grown = GrowModel(*source, tokenizer, section, "test");
   EXPECT_EQ(grown.config.landmark.landmark_id, golden.MetadataInteger("landmark_id", 0, 1 << 20));
   ASSERT_EQ(grown.new_tokens.size(), 1u);
@@ -89,7 +90,8 @@ TEST(Stories, KnowsItsStories) {
   ids.insert(ids.end(), story.begin(), story.end());
   ids.resize(257);
   Engine engine(config, layout, {.rows = 1, .time = 256});
-  const double loss = engine.Evaluate(weights, {.rows = 1, .time = 256, .input_ids = ids.data(), .targets = ids.data() + 1});
+  const double loss =
+      engine.Evaluate(weights, {.rows = 1, .time = 256, .input_ids = ids.data(), .targets = ids.data() + 1});
   EXPECT_LT(loss / 256, 2.0);
 }
 

@@ -42,8 +42,8 @@ size_t BackwardScratchFloats(const AttentionShape& shape) {
 // of the same KV head add into key gradients of their own, which are summed in order afterwards: the result does not
 // depend on which thread did what.
 struct BackwardPlan {
-  size_t heads;                  // batch * kv_heads
-  std::vector<size_t> cuts;      // query tiles of piece i of a head: [cuts[i], cuts[i + 1])
+  size_t heads;              // batch * kv_heads
+  std::vector<size_t> cuts;  // query tiles of piece i of a head: [cuts[i], cuts[i + 1])
   size_t pieces() const { return cuts.size() - 1; }
 };
 
@@ -167,7 +167,8 @@ void FusedBackward(const AttentionShape& shape, const FusedInput& in, HeadsView<
     for (size_t member = 0; member < shape.group(); ++member) {
       for (size_t t = plan.cuts[piece]; t < plan.cuts[piece + 1]; ++t) {
         const size_t first = t * kTileQueries;
-        const QueryTile tile{batch, kv_head * shape.group() + member, first, std::min(kTileQueries, shape.time - first)};
+        const QueryTile tile{batch, kv_head * shape.group() + member, first,
+                             std::min(kTileQueries, shape.time - first)};
         ArenaCursor cursor(scratch.data() + scratch_floats * static_cast<size_t>(thread));
         HWY_DYNAMIC_DISPATCH(RunBackwardTile)(job, tile, BackwardScratch(shape, cursor), grads);
       }

@@ -107,9 +107,7 @@ class BackwardTile {
     }
   }
 
-  const float* MissKey() const {
-    return job_.in.miss.key + (tile_.batch * shape_.kv_heads + kv_head_) * shape_.dim;
-  }
+  const float* MissKey() const { return job_.in.miss.key + (tile_.batch * shape_.kv_heads + kv_head_) * shape_.dim; }
 
   // The context-miss token's own score: a member of the home group whose upstream gradient is miss_delta.
   void MissToken() {
@@ -222,8 +220,8 @@ class BackwardTile {
   // The gate of a block for one vector of queries after it.
   HWY_INLINE TileVec GateWeight(const Gate& gate, TileVec landmark_score, size_t c) {
     const TileTag d;
-    TileVec weight = hn::Mul(Exp2(d, hn::Sub(ClampScore(landmark_score), hn::Load(d, gate.max + c))),
-                             hn::Load(d, gate.inverse + c));
+    TileVec weight =
+        hn::Mul(Exp2(d, hn::Sub(ClampScore(landmark_score), hn::Load(d, gate.max + c))), hn::Load(d, gate.inverse + c));
     if (gate.share != nullptr) weight = hn::Mul(weight, hn::Load(d, gate.share + c));
     return weight;
   }
@@ -274,9 +272,8 @@ class BackwardTile {
     if (tokens <= kTileKeys) {
       LoadTile(first_key, tokens + gated, columns.begin);
       const TileRows rows = RowsFrom(first_key, tokens);
-      ForColumns(columns.begin, end_, [&](auto vecs, size_t column) HWY_ATTR {
-        ShortBlock<vecs()>(gate, columns, rows, gated, column);
-      });
+      ForColumns(columns.begin, end_,
+                 [&](auto vecs, size_t column) HWY_ATTR { ShortBlock<vecs()>(gate, columns, rows, gated, column); });
       AddGradients(first_key, tokens + gated, columns.begin);
       return;
     }

@@ -166,8 +166,7 @@ class ForwardTile {
       TileVec factor[kVecs];
       for (int n = 0; n < kVecs; ++n) {
         const size_t c = column + static_cast<size_t>(n) * lanes;
-        const TileVec gate =
-            Exp2(d, hn::Sub(ClampScore(hn::Load(d, scores + length * kTileQueries + c)), new_max[n]));
+        const TileVec gate = Exp2(d, hn::Sub(ClampScore(hn::Load(d, scores + length * kTileQueries + c)), new_max[n]));
         total[n] = hn::Add(total[n], gate);
         factor[n] = hn::Div(gate, hn::Load(d, s_.block_add + b * kTileQueries + c));
       }
@@ -334,7 +333,8 @@ class ForwardTile {
     if (job_.saved == nullptr) return;
     std::copy(s_.miss_max, s_.miss_max + tile_.count, job_.saved->miss_max + row);
     std::copy(miss_inverse, miss_inverse + tile_.count, job_.saved->miss_inverse + row);
-    StoreTransposed(s_.miss, tile_.count, shape_.dim, miss_inverse, job_.saved->miss_out + row * shape_.dim, shape_.dim);
+    StoreTransposed(s_.miss, tile_.count, shape_.dim, miss_inverse, job_.saved->miss_out + row * shape_.dim,
+                    shape_.dim);
   }
 
   static constexpr float kLog2E = 1.44269504089f;

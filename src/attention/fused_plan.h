@@ -23,13 +23,13 @@ inline size_t PaddedDim(const AttentionShape& shape) { return RoundUp(shape.dim,
 
 // A column state is one float for each query of the tile.
 struct ForwardScratch {
-  float* qt;       // [dim][64] queries, transposed, scaled to log-2 scores
-  float* scores;   // [kTileKeys + 1][64], then weights
-  float* out;      // [dim][64] home group's running output
-  float* block;    // [dim][64] running output inside a block of several tiles
-  float* miss;     // [dim][64] the same of the controlled landmarks' group
-  float* max;      // [64] running maximum of the home group
-  float* sum;      // [64]
+  float* qt;      // [dim][64] queries, transposed, scaled to log-2 scores
+  float* scores;  // [kTileKeys + 1][64], then weights
+  float* out;     // [dim][64] home group's running output
+  float* block;   // [dim][64] running output inside a block of several tiles
+  float* miss;    // [dim][64] the same of the controlled landmarks' group
+  float* max;     // [64] running maximum of the home group
+  float* sum;     // [64]
   float* miss_max;
   float* miss_sum;
   float* miss_score;

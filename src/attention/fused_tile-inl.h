@@ -115,7 +115,8 @@ HWY_INLINE void MaxPass(float* HWY_RESTRICT scores, const TileRows& rows, size_t
   const TileVec lowest = hn::Set(d, -kScoreLimit);
   for (int attempt = 0; attempt < 2; ++attempt) {
 #pragma GCC unroll 4
-    for (int n = 0; n < kVecs; ++n) max[n] = kMixed ? lowest : hn::Load(d, scores + column + static_cast<size_t>(n) * lanes);
+    for (int n = 0; n < kVecs; ++n)
+      max[n] = kMixed ? lowest : hn::Load(d, scores + column + static_cast<size_t>(n) * lanes);
     for (size_t r = 0; r < rows.count; ++r) {
 #pragma GCC unroll 4
       for (int n = 0; n < kVecs; ++n) {

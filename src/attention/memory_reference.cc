@@ -46,7 +46,8 @@ std::vector<T> MemoryReference<T>::LandmarkScores(const T* q, size_t position, s
   const size_t stride = options_.block_length + 1;
   const size_t count = memory_.size();
   std::vector<T> rotated(options_.dim);
-  RotateReference(q, options_.dim, static_cast<double>(position), options_.rotary_base, options_.rotary, rotated.data());
+  RotateReference(q, options_.dim, static_cast<double>(position), options_.rotary_base, options_.rotary,
+                  rotated.data());
   std::vector<T> scores(count);
   for (size_t b = 0; b < count; ++b) {
     const size_t slot = b + top_k >= count ? b + top_k - count + 1 : 0;
@@ -221,7 +222,8 @@ void MemoryReference<T>::Feed(const Chunk& chunk) {
   for (size_t b = 0; b < finished; ++b) {
     const auto begin = static_cast<ptrdiff_t>(b * stride * row);
     const auto end = static_cast<ptrdiff_t>((b + 1) * stride * row);
-    memory_.push_back({{local.k.begin() + begin, local.k.begin() + end}, {local.v.begin() + begin, local.v.begin() + end}});
+    memory_.push_back(
+        {{local.k.begin() + begin, local.k.begin() + end}, {local.v.begin() + begin, local.v.begin() + end}});
   }
   const auto rest = static_cast<ptrdiff_t>(finished * stride * row);
   carried_ = {{local.k.begin() + rest, local.k.end()}, {local.v.begin() + rest, local.v.end()}};

@@ -1,6 +1,6 @@
 // Naive attention with a memory (method, sections 3 and 4): a text is fed chunk by chunk; each chunk attends to itself,
-// to the unfinished block carried over, and to blocks of the memory that its queries choose by their landmarks. Keys are
-// rotated at use, one position at a time. The oracle of the inference engine.
+// to the unfinished block carried over, and to blocks of the memory that its queries choose by their landmarks. Keys
+// are rotated at use, one position at a time. The oracle of the inference engine.
 #pragma once
 
 #include <cstdint>

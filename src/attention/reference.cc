@@ -230,12 +230,12 @@ void ReferenceBackward(const AttentionShape& shape, const ReferenceInput<T>& in,
   }
 }
 
-#define CAIRN_INSTANTIATE(T)                                                                                       \
-  template void GroupedSoftmax<T>(std::span<const RowKey>, std::span<const T>, const T*, RowWeights<T>&);          \
-  template T GroupedSoftmaxBackward<T>(std::span<const RowKey>, const RowWeights<T>&, std::span<const T>,          \
-                                       std::span<T>);                                                              \
-  template void ReferenceForward<T>(const AttentionShape&, const ReferenceInput<T>&, T*, T*);                      \
-  template void ReferenceBackward<T>(const AttentionShape&, const ReferenceInput<T>&, const T*,                    \
+#define CAIRN_INSTANTIATE(T)                                                                              \
+  template void GroupedSoftmax<T>(std::span<const RowKey>, std::span<const T>, const T*, RowWeights<T>&); \
+  template T GroupedSoftmaxBackward<T>(std::span<const RowKey>, const RowWeights<T>&, std::span<const T>, \
+                                       std::span<T>);                                                     \
+  template void ReferenceForward<T>(const AttentionShape&, const ReferenceInput<T>&, T*, T*);             \
+  template void ReferenceBackward<T>(const AttentionShape&, const ReferenceInput<T>&, const T*,           \
                                      const ReferenceGradients<T>&)
 CAIRN_INSTANTIATE(float);
 CAIRN_INSTANTIATE(double);

@@ -1,6 +1,6 @@
 // Naive landmark attention, forward and backward, in f32 or f64: one row at a time, a full row of weights, nothing
-// clever. It mirrors the formulas of the method (section 2 and, for the context-miss token, section 5) and is the oracle
-// of every faster kernel: of its test, its gradient check and its benchmark.
+// clever. It mirrors the formulas of the method (section 2 and, for the context-miss token, section 5) and is the
+// oracle of every faster kernel: of its test, its gradient check and its benchmark.
 #pragma once
 
 #include <span>

@@ -37,7 +37,8 @@ void AddWeightedRows(const float* weights, const float* rows, size_t stride, siz
     const float* row = rows + j * stride;
     const auto weight = hn::Set(d, weights[j]);
     size_t i = 0;
-    for (; i + lanes <= dim; i += lanes) hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, row + i), hn::LoadU(d, to + i)), d, to + i);
+    for (; i + lanes <= dim; i += lanes)
+      hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, row + i), hn::LoadU(d, to + i)), d, to + i);
     for (; i < dim; ++i) to[i] += weights[j] * row[i];
   }
 }
@@ -50,7 +51,8 @@ void AddOuter(const float* weights, const float* from, size_t stride, size_t cou
     float* row = rows + j * stride;
     const auto weight = hn::Set(d, weights[j]);
     size_t i = 0;
-    for (; i + lanes <= dim; i += lanes) hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, from + i), hn::LoadU(d, row + i)), d, row + i);
+    for (; i + lanes <= dim; i += lanes)
+      hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, from + i), hn::LoadU(d, row + i)), d, row + i);
     for (; i < dim; ++i) row[i] += weights[j] * from[i];
   }
 }
@@ -104,16 +106,17 @@ class HeadReader {
   void Choose(const float* q, int32_t* chosen) {
     HWY_DYNAMIC_DISPATCH(DotRows)(q, landmarks_.data(), shape_.dim, blocks_, shape_.dim, scores_.data());
     std::iota(order_.begin(), order_.end(), 0);
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_), order_.end(), [&](int32_t a, int32_t b) {
-      return scores_[static_cast<size_t>(a)] > scores_[static_cast<size_t>(b)] ||
-             (scores_[static_cast<size_t>(a)] == scores_[static_cast<size_t>(b)] && a < b);
-    });
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_), order_.end(),
+                      [&](int32_t a, int32_t b) {
+                        return scores_[static_cast<size_t>(a)] > scores_[static_cast<size_t>(b)] ||
+                               (scores_[static_cast<size_t>(a)] == scores_[static_cast<size_t>(b)] && a < b);
+                      });
     std::sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_));
     std::copy_n(order_.begin(), top_k_, chosen);
   }
 
-  // By how many blocks a query is turned on to read its i'th chosen block: slots fill from the left, the latest k' stand
-  // one further to the right.
+  // By how many blocks a query is turned on to read its i'th chosen block: slots fill from the left, the latest k'
+  // stand one further to the right.
   ptrdiff_t TurnOf(size_t i, size_t m) const { return Turn(m, i + (m + top_k_ >= blocks_ ? 1 : 0)); }
 
   // Softmax of one block for a query that is turned to its slot: weights of its tokens, and the landmark's score in
@@ -194,7 +197,8 @@ void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, 
       shape.turns->Apply(reader.TurnOf(i, m), q, turned.data(), false);
       gates[i] = reader.BlockWeights(turned.data(), m, weights.data());
       max = std::max(max, gates[i]);
-      HWY_DYNAMIC_DISPATCH(AddWeightedRows)(weights.data(), reader.Value(m), chunk.memory[m].time_stride, shape.block_length, dim, &block_out[i * dim]);
+      HWY_DYNAMIC_DISPATCH(AddWeightedRows)
+      (weights.data(), reader.Value(m), chunk.memory[m].time_stride, shape.block_length, dim, &block_out[i * dim]);
     }
     // One home group: what the local attention had in it, and the gates of the chosen blocks.
     const float local = std::exp2(home_max - max) / home_inverse;
@@ -230,7 +234,8 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
       const ptrdiff_t turn = reader.TurnOf(i, m);
       shape.turns->Apply(turn, q, turned.data(), false);
       const float landmark = reader.BlockWeights(turned.data(), m, weights.data());
-      const float gate = std::exp2(landmark - chunk.home_max[head * chunk.state_stride + t]) * chunk.home_inverse[head * chunk.state_stride + t];
+      const float gate = std::exp2(landmark - chunk.home_max[head * chunk.state_stride + t]) *
+                         chunk.home_inverse[head * chunk.state_stride + t];
       HWY_DYNAMIC_DISPATCH(DotRows)(dout, reader.Value(m), block.time_stride, length, dim, dweights.data());
       float delta = 0;
       for (size_t j = 0; j < length; ++j) delta += weights[j] * dweights[j];
@@ -240,12 +245,14 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
       }
       dscores[length] = reader.scale() * gate * (delta - home_delta);
       std::fill(dturned.begin(), dturned.end(), 0.0f);
-      HWY_DYNAMIC_DISPATCH(AddWeightedRows)(dscores.data(), reader.Key(m), block.time_stride, length + 1, dim, dturned.data());
+      HWY_DYNAMIC_DISPATCH(AddWeightedRows)
+      (dscores.data(), reader.Key(m), block.time_stride, length + 1, dim, dturned.data());
       shape.turns->Apply(turn, dturned.data(), dturned.data(), true);
       for (size_t j = 0; j < dim; ++j) dq[j] += dturned[j];
       if (block.dk == nullptr) continue;
       const size_t offset = reader.kv_head() * block.gradient_head_stride;
-      HWY_DYNAMIC_DISPATCH(AddOuter)(dscores.data(), turned.data(), block.gradient_time_stride, length + 1, dim, block.dk + offset);
+      HWY_DYNAMIC_DISPATCH(AddOuter)
+      (dscores.data(), turned.data(), block.gradient_time_stride, length + 1, dim, block.dk + offset);
       HWY_DYNAMIC_DISPATCH(AddOuter)(weights.data(), dout, block.gradient_time_stride, length, dim, block.dv + offset);
     }
   }

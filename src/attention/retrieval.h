@@ -1,4 +1,5 @@
-// Attention that reads chosen blocks of a memory, forward and backward: the training form of the method's sections 3 and
+// Attention that reads chosen blocks of a memory, forward and backward: the training form of the method's sections 3
+// and
 // 4. Each query of each head chooses k blocks by their landmarks, which are mapped into slots, and reads them through
 // their gates; its local attention (fused.h) shares the same home group. Queries and keys come rotated to their true
 // positions; a block in another slot is read by rotating the query by the difference alone.

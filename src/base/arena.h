@@ -7,8 +7,8 @@
 
 namespace cairn {
 
-// Gives stretches of floats one after the other, each aligned to 64 bytes. With a null base it only counts: run the same
-// plan twice, first to learn the size, then to lay it out.
+// Gives stretches of floats one after the other, each aligned to 64 bytes. With a null base it only counts: run the
+// same plan twice, first to learn the size, then to lay it out.
 class ArenaCursor {
  public:
   explicit ArenaCursor(float* base) : base_(base) {}

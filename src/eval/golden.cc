@@ -29,7 +29,8 @@ struct AttentionGolden {
   explicit AttentionGolden(const SafetensorsFile& file) {
     const Shape s = file.Get("q").shape;
     const Shape kv = file.Get("k").shape;
-    if (s.size() != 4 || kv.size() != 4 || std::count(s.begin(), s.end(), 0) > 0 || std::count(kv.begin(), kv.end(), 0) > 0) {
+    if (s.size() != 4 || kv.size() != 4 || std::count(s.begin(), s.end(), 0) > 0 ||
+        std::count(kv.begin(), kv.end(), 0) > 0) {
       Fail("'{}': q and k must have four dimensions, none of them 0", file.name());
     }
     if (kv[0] != s[0] || kv[2] != s[2] || kv[3] != s[3] || s[1] % kv[1] != 0 || s[3] > kMaxHeadDim) {
@@ -120,8 +121,8 @@ Granularity ParseGranularity(const SafetensorsFile& file) {
   Fail("'{}': granularity '{}' is not known; expected head_and_token, head or token", file.name(), text);
 }
 
-// Chunks start right after the prefix of slots. Where the memory has no more blocks than are retrieved, the authors' code
-// leaves the separating slot out; both are accepted.
+// Chunks start right after the prefix of slots. Where the memory has no more blocks than are retrieved, the authors'
+// code leaves the separating slot out; both are accepted.
 GoldenCheck CheckStarts(const MemoryReferenceOptions& options, const std::vector<int64_t>& lengths,
                         const std::vector<int64_t>& starts) {
   const uint64_t stride = options.block_length + 1;
@@ -192,7 +193,8 @@ void RunMemory(const SafetensorsFile& file, GoldenReport& report) {
   const auto starts = file.ReadIntegers("chunk_starts");
   uint64_t total = 0;
   for (const int64_t length : lengths) {
-    if (length < 1 || static_cast<uint64_t>(length) > shape[0]) Fail("'{}': a chunk has length {}", file.name(), length);
+    if (length < 1 || static_cast<uint64_t>(length) > shape[0])
+      Fail("'{}': a chunk has length {}", file.name(), length);
     total += static_cast<uint64_t>(length);
   }
   if (total != shape[0] || starts.size() != lengths.size()) {
@@ -203,7 +205,8 @@ void RunMemory(const SafetensorsFile& file, GoldenReport& report) {
   }
   // Landmarks must stand where the block length says: the reference knows them by place.
   const auto is_landmark = file.ReadIntegers("is_landmark");
-  if (is_landmark.size() != shape[0]) Fail("'{}': is_landmark has {} entries, not {}", file.name(), is_landmark.size(), shape[0]);
+  if (is_landmark.size() != shape[0])
+    Fail("'{}': is_landmark has {} entries, not {}", file.name(), is_landmark.size(), shape[0]);
   double misplaced = 0;
   for (size_t i = 0; i < is_landmark.size(); ++i) {
     const bool expected = i % (options.block_length + 1) == options.block_length;
@@ -218,7 +221,8 @@ void RunMemory(const SafetensorsFile& file, GoldenReport& report) {
 }  // namespace
 
 bool GoldenReport::ok() const {
-  return !checks.empty() && std::all_of(checks.begin(), checks.end(), [](const GoldenCheck& check) { return check.ok; });
+  return !checks.empty() &&
+         std::all_of(checks.begin(), checks.end(), [](const GoldenCheck& check) { return check.ok; });
 }
 
 GoldenReport RunGolden(const std::filesystem::path& path, bool every_instruction_set) {
@@ -237,7 +241,8 @@ GoldenReport RunGolden(const std::filesystem::path& path, bool every_instruction
   } else {
     std::string kind = file.Has("next_token_logprob") ? "whole-model inference" : "";
     if (!kind.empty()) kind = " (it looks like a " + kind + " file)";
-    Fail("'{}' is of a kind that this version does not know{}; it runs attention, memory and training-step files", path.string(), kind);
+    Fail("'{}' is of a kind that this version does not know{}; it runs attention, memory and training-step files",
+         path.string(), kind);
   }
   return report;
 }

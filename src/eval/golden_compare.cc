@@ -30,7 +30,8 @@ GoldenCheck Compare(const std::string& implementation, const std::string& tensor
 Tensor ReadShaped(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
   Tensor tensor = file.ReadFloats(name);
   if (tensor.shape() != shape) {
-    Fail("'{}': tensor '{}' has shape {} where {} is expected", file.name(), name, ToString(tensor.shape()), ToString(shape));
+    Fail("'{}': tensor '{}' has shape {} where {} is expected", file.name(), name, ToString(tensor.shape()),
+         ToString(shape));
   }
   return tensor;
 }

@@ -23,14 +23,16 @@ ModelConfig ReadConfig(const SafetensorsFile& file) {
   config.intermediate_size = Size(file, "intermediate");
   config.num_hidden_layers = Size(file, "layers");
   config.num_attention_heads = Size(file, "heads");
-  config.num_key_value_heads = file.metadata().count("kv_heads") != 0 ? Size(file, "kv_heads") : config.num_attention_heads;
+  config.num_key_value_heads =
+      file.metadata().count("kv_heads") != 0 ? Size(file, "kv_heads") : config.num_attention_heads;
   config.head_dim = config.hidden_size / config.num_attention_heads;
   config.vocab_size = Size(file, "vocab");
   config.tie_word_embeddings = file.MetadataText("tied") == "True";
   config.rms_norm_eps = std::strtod(file.MetadataText("rms_norm_eps").c_str(), nullptr);
   const std::string& rope = file.MetadataText("rope");
   config.rotary_layout = rope.rfind("half", 0) == 0 ? RotaryLayout::kHalf : RotaryLayout::kInterleaved;
-  if (const size_t at = rope.find("base "); at != std::string::npos) config.rope_theta = std::strtod(rope.c_str() + at + 5, nullptr);
+  if (const size_t at = rope.find("base "); at != std::string::npos)
+    config.rope_theta = std::strtod(rope.c_str() + at + 5, nullptr);
   config.landmark.attention = AttentionKind::kLandmark;
   config.landmark.block_length = Size(file, "block_length");
   config.landmark.landmark_id = file.MetadataInteger("landmark_id", 0, 1 << 24);
@@ -42,8 +44,8 @@ ModelConfig ReadConfig(const SafetensorsFile& file) {
 AdamW ReadAdamW(const SafetensorsFile& file) {
   const std::string& text = file.MetadataText("adamw");
   AdamW adamw{};
-  if (std::sscanf(text.c_str(), "lr %g, betas %g %g, eps %g, decay %g on every tensor, first step", &adamw.learning_rate,
-                  &adamw.beta1, &adamw.beta2, &adamw.eps, &adamw.weight_decay) != 5) {
+  if (std::sscanf(text.c_str(), "lr %g, betas %g %g, eps %g, decay %g on every tensor, first step",
+                  &adamw.learning_rate, &adamw.beta1, &adamw.beta2, &adamw.eps, &adamw.weight_decay) != 5) {
     Fail("'{}': metadata 'adamw' is '{}', which is not understood", file.name(), text);
   }
   adamw.bias1 = 1 - adamw.beta1;

@@ -82,8 +82,8 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::s
          memory.chunk_length, landmark.block_length);
   }
   if (memory.enabled && (miss.enabled || landmark.positional_jump > 0)) {
-    Fail("'{}': landmark.memory_training cannot be combined with {}; it uses slot positions and no gate of its own", name,
-         miss.enabled ? "context_miss" : "positional_jump");
+    Fail("'{}': landmark.memory_training cannot be combined with {}; it uses slot positions and no gate of its own",
+         name, miss.enabled ? "context_miss" : "positional_jump");
   }
   if (landmark.positional_jump > kMaxBlock || landmark.xl_cache_length > kMaxPositions ||
       landmark.xl_segment_length > kMaxPositions) {

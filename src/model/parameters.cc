@@ -26,7 +26,8 @@ ParameterLayout::ParameterLayout(const ModelConfig& config) {
       group = 1 + config.num_hidden_layers;
     }
     // Tensors that are one matrix together must touch.
-    const bool joined = part == "self_attn.k_proj.weight" || part == "self_attn.v_proj.weight" || part == "mlp.up_proj.weight";
+    const bool joined =
+        part == "self_attn.k_proj.weight" || part == "self_attn.v_proj.weight" || part == "mlp.up_proj.weight";
     if (!joined) size_ = RoundUp(size_, kAlignment);
     while (group_begin_.size() <= group) group_begin_.push_back(size_);
     const auto count = CheckedProduct(tensor.shape);
@@ -65,7 +66,8 @@ void InitialiseParameters(const ModelConfig& config, uint64_t seed, Parameters& 
       std::fill(values.begin(), values.end(), 1.0f);
       continue;
     }
-    const bool writes_residual = slot.name.find("o_proj") != std::string::npos || slot.name.find("down_proj") != std::string::npos;
+    const bool writes_residual =
+        slot.name.find("o_proj") != std::string::npos || slot.name.find("down_proj") != std::string::npos;
     const double deviation = writes_residual ? residual : 0.02;
     for (float& x : values) x = static_cast<float>(random.Normal() * deviation);
   }

@@ -20,7 +20,10 @@ namespace {
 class FusedOp : public AttentionOp {
  public:
   FusedOp(const ModelConfig& config, size_t max_rows, size_t max_time)
-      : config_(config), width_(config.query_size() + 2 * config.key_size()), max_rows_(max_rows), max_time_(max_time),
+      : config_(config),
+        width_(config.query_size() + 2 * config.key_size()),
+        max_rows_(max_rows),
+        max_time_(max_time),
         rotary_(config) {}
 
   void Begin(const AttentionBatch& batch) override {
@@ -52,11 +55,17 @@ class FusedOp : public AttentionOp {
     return {qkv + first * width_ + offset, batch_.time * width_, config_.head_dim, width_};
   }
   template <typename T>
-  HeadsView<T> Queries(T* qkv, size_t first = 0) const { return Part(qkv, 0, first); }
+  HeadsView<T> Queries(T* qkv, size_t first = 0) const {
+    return Part(qkv, 0, first);
+  }
   template <typename T>
-  HeadsView<T> Keys(T* qkv, size_t first = 0) const { return Part(qkv, config_.query_size(), first); }
+  HeadsView<T> Keys(T* qkv, size_t first = 0) const {
+    return Part(qkv, config_.query_size(), first);
+  }
   template <typename T>
-  HeadsView<T> Values(T* qkv, size_t first = 0) const { return Part(qkv, config_.query_size() + config_.key_size(), first); }
+  HeadsView<T> Values(T* qkv, size_t first = 0) const {
+    return Part(qkv, config_.query_size() + config_.key_size(), first);
+  }
   template <typename T>
   HeadsView<T> Outputs(T* out, size_t first = 0) const {
     const size_t n = config_.query_size();
@@ -91,11 +100,13 @@ class CausalOp : public FusedOp {
     if (has_miss()) std::fill_n(out + miss_row() * config_.query_size(), config_.query_size(), 0.0f);
   }
 
-  void Backward(size_t, const float* qkv, const float* out, const float* dout, const float* saved_memory, float* dqkv) override {
+  void Backward(size_t, const float* qkv, const float* out, const float* dout, const float* saved_memory,
+                float* dqkv) override {
     const AttentionShape shape = ShapeFor(batch_.rows, batch_.time, 0);
     const FusedSaved saved = LayOutSaved(shape, has_miss(), const_cast<float*>(saved_memory));
     std::vector<float> dmiss(has_miss() ? batch_.rows * config_.key_size() : 0);
-    FusedBackward(shape, Input(qkv), Outputs(out), Outputs(dout), saved, {Queries(dqkv), Keys(dqkv), Values(dqkv), dmiss.data()});
+    FusedBackward(shape, Input(qkv), Outputs(out), Outputs(dout), saved,
+                  {Queries(dqkv), Keys(dqkv), Values(dqkv), dmiss.data()});
     if (has_miss()) {
       // One token serves every row of the batch.
       float* row = dqkv + miss_row() * width_;
@@ -139,12 +150,16 @@ class XlOp : public FusedOp {
     Rotate(qkv, false);
     ForSegments([&](size_t index, size_t first, size_t prefix, const AttentionShape& shape) {
       const FusedSaved saved = Saved(index, saved_memory);
-      const FusedInput in{Queries(std::as_const(qkv), first), Keys(std::as_const(qkv), first - prefix), Values(std::as_const(qkv), first - prefix), {}};
+      const FusedInput in{Queries(std::as_const(qkv), first),
+                          Keys(std::as_const(qkv), first - prefix),
+                          Values(std::as_const(qkv), first - prefix),
+                          {}};
       FusedForward(shape, in, Outputs(out, first), &saved);
     });
   }
 
-  void Backward(size_t, const float* qkv, const float* out, const float* dout, const float* saved_memory, float* dqkv) override {
+  void Backward(size_t, const float* qkv, const float* out, const float* dout, const float* saved_memory,
+                float* dqkv) override {
     const size_t n = config_.key_size();
     ForSegments([&](size_t index, size_t first, size_t prefix, const AttentionShape& shape) {
       const FusedSaved saved = Saved(index, const_cast<float*>(saved_memory));

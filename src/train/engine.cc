@@ -31,7 +31,8 @@ class OperationTimer {
 }  // namespace
 
 std::string_view NameOf(Operation operation) {
-  constexpr std::string_view kNames[] = {"embedding", "norm", "linear", "attention", "swiglu", "head and loss", "optimizer"};
+  constexpr std::string_view kNames[] = {"embedding", "norm",          "linear",   "attention",
+                                         "swiglu",    "head and loss", "optimizer"};
   return kNames[static_cast<size_t>(operation)];
 }
 
@@ -163,8 +164,8 @@ void Engine::ForwardAll(const Parameters& parameters, const EngineBatch& batch) 
   for (size_t l = 0; l < config_.num_hidden_layers; ++l) ForwardLayer(parameters, l, false);
   const OperationTimer timer(times_, Operation::kNorm);
   RunRmsNorm({tokens_, config_.hidden_size},
-             {saved_.back().middle, delta_, parameters.At(layout_.final_norm()), static_cast<float>(config_.rms_norm_eps),
-              final_input_, normed_, final_rstd_});
+             {saved_.back().middle, delta_, parameters.At(layout_.final_norm()),
+              static_cast<float>(config_.rms_norm_eps), final_input_, normed_, final_rstd_});
 }
 
 // Losses of the rows that have a target, a few rows of logits at a time. With gradients: leaves d(final norm's output)
@@ -196,7 +197,8 @@ double Engine::Head(const Parameters& parameters, const EngineBatch& batch, floa
     const size_t rows = head_rows_;
     float* in = head_in_ + begin * hidden;
     RunMatMul({.m = rows, .n = vocab, .k = hidden, .transpose_b = true}, in, weight, logits_);
-    RunCrossEntropy({rows, vocab}, logits_, &scored_targets_[begin], gradients != nullptr ? scale : 0.0f, &losses_[begin]);
+    RunCrossEntropy({rows, vocab}, logits_, &scored_targets_[begin], gradients != nullptr ? scale : 0.0f,
+                    &losses_[begin]);
     if (gradients == nullptr) continue;
     RunMatMul({.m = vocab, .n = hidden, .k = rows, .transpose_a = true, .accumulate = true}, logits_, in,
               gradients->At(layout_.head()));
@@ -234,7 +236,8 @@ void Engine::BackwardLayer(const Parameters& parameters, size_t layer, Parameter
   ProductWeights(2 * inner, hidden, dgate_up_, normed_, gradients.At(w.gate_up));
   {
     const OperationTimer timer(times_, Operation::kNorm);
-    RunRmsNormBackward(shape, {s.middle, s.rstd2, parameters.At(w.post_norm), dnormed_, dx_, gradients.At(w.post_norm)});
+    RunRmsNormBackward(shape,
+                       {s.middle, s.rstd2, parameters.At(w.post_norm), dnormed_, dx_, gradients.At(w.post_norm)});
   }
 
   // Attention.

@@ -14,8 +14,8 @@
 namespace cairn {
 
 struct EngineOptions {
-  size_t rows = 1;   // largest batch
-  size_t time = 1;   // longest row, landmarks included
+  size_t rows = 1;          // largest batch
+  size_t time = 1;          // longest row, landmarks included
   bool recompute = false;   // keep only each layer's input and compute the rest again in the backward pass
   int32_t padding_id = -1;  // a token whose input embedding gets no gradient (PyTorch's padding_idx); -1: none
 };
@@ -65,14 +65,14 @@ class Engine {
  private:
   // What a layer keeps for its backward pass.
   struct Saved {
-    float* input;      // [M][C] residual stream
-    float* rstd1;      // [M]
-    float* qkv;        // [M][Q + 2 KV], rotated
-    float* attention;  // AttentionOp::SavedFloats
+    float* input;          // [M][C] residual stream
+    float* rstd1;          // [M]
+    float* qkv;            // [M][Q + 2 KV], rotated
+    float* attention;      // AttentionOp::SavedFloats
     float* attention_out;  // [M][Q]
-    float* middle;     // [M][C] residual stream after attention
-    float* rstd2;      // [M]
-    float* gate_up;    // [M][2 F]
+    float* middle;         // [M][C] residual stream after attention
+    float* rstd2;          // [M]
+    float* gate_up;        // [M][2 F]
   };
 
   void PlanArena();
@@ -81,34 +81,34 @@ class Engine {
   void ForwardAll(const Parameters& parameters, const EngineBatch& batch);
   void BackwardLayer(const Parameters& parameters, size_t layer, Parameters& gradients);
   double Head(const Parameters& parameters, const EngineBatch& batch, float scale, Parameters* gradients);
-  void Product(size_t n, size_t k, const float* a, const float* weight, float* c);             // c = a weight^T
-  void ProductBack(size_t n, size_t k, const float* dc, const float* weight, float* da);       // da = dc weight
-  void ProductWeights(size_t n, size_t k, const float* dc, const float* a, float* dweight);    // dweight += dc^T a
+  void Product(size_t n, size_t k, const float* a, const float* weight, float* c);           // c = a weight^T
+  void ProductBack(size_t n, size_t k, const float* dc, const float* weight, float* da);     // da = dc weight
+  void ProductWeights(size_t n, size_t k, const float* dc, const float* a, float* dweight);  // dweight += dc^T a
 
   const ModelConfig config_;
   const ParameterLayout& layout_;
   const EngineOptions options_;
   std::unique_ptr<AttentionOp> attention_;
-  size_t max_tokens_;  // rows of the matrices: rows * time, and one for the context-miss token
-  size_t head_rows_;   // rows of logits at a time; the last chunk is padded
+  size_t max_tokens_;   // rows of the matrices: rows * time, and one for the context-miss token
+  size_t head_rows_;    // rows of logits at a time; the last chunk is padded
   size_t head_chunks_;  // of a batch in which every token is scored
-  size_t tokens_ = 0;  // rows of the matrices in this batch
+  size_t tokens_ = 0;   // rows of the matrices in this batch
 
   AlignedBuffer<float> arena_;
   std::vector<Saved> saved_;
   float* final_input_;  // [M][C] residual stream after the last layer
   float* final_rstd_;
-  float* normed_;       // [M][C]
-  float* delta_;        // [M][C] a layer's contribution, not yet added to the residual stream
-  float* act_;          // [M][F]
-  float* dx_;           // [M][C]
-  float* dnormed_;      // [M][C]
-  float* dgate_up_;     // [M][2 F]
-  float* dact_;         // [M][F]
-  float* dqkv_;         // [M][Q + 2 KV]
-  float* dattention_;   // [M][Q]
-  float* head_in_;      // [head_chunks * head_rows][C] rows that carry loss
-  float* logits_;       // [head_rows][V]
+  float* normed_;      // [M][C]
+  float* delta_;       // [M][C] a layer's contribution, not yet added to the residual stream
+  float* act_;         // [M][F]
+  float* dx_;          // [M][C]
+  float* dnormed_;     // [M][C]
+  float* dgate_up_;    // [M][2 F]
+  float* dact_;        // [M][F]
+  float* dqkv_;        // [M][Q + 2 KV]
+  float* dattention_;  // [M][Q]
+  float* head_in_;     // [head_chunks * head_rows][C] rows that carry loss
+  float* logits_;      // [head_rows][V]
   std::vector<int32_t> scored_rows_, scored_targets_;
   std::vector<int32_t> embedded_ids_;
   std::vector<double> losses_;

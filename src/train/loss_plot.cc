@@ -181,7 +181,8 @@ std::vector<double> AxisTicks(double low, double high, int count) {
     }
   }
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);  // + 0.0: no -0
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
+    ticks.push_back(i * step + 0.0);  // + 0.0: no -0
   return ticks;
 }
 

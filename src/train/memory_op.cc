@@ -48,7 +48,8 @@ class MemoryOp : public AttentionOp {
   }
 
   void Forward(size_t layer, float* qkv, float* out, float* saved) override {
-    rotary_.Apply(qkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time, false);
+    rotary_.Apply(qkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time,
+                  false);
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
@@ -65,15 +66,18 @@ class MemoryOp : public AttentionOp {
     }
   }
 
-  void Backward(size_t layer, const float* qkv, const float* out, const float* dout, const float* saved_const, float* dqkv) override {
+  void Backward(size_t layer, const float* qkv, const float* out, const float* dout, const float* saved_const,
+                float* dqkv) override {
     float* saved = const_cast<float*>(saved_const);
     const size_t queries = config_.query_size();
     // The local attention overwrites all gradients; its state is that of the whole home group, so it is exact as it is.
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
-      FusedBackward(shape, LocalInput(qkv, first), Part(out, queries, 0, first), Part(dout, queries, 0, first), State(shape, c, saved),
-                    {Part(dqkv, width_, 0, first), Part(dqkv, width_, queries, first), Part(dqkv, width_, queries + config_.key_size(), first)});
+      FusedBackward(shape, LocalInput(qkv, first), Part(out, queries, 0, first), Part(dout, queries, 0, first),
+                    State(shape, c, saved),
+                    {Part(dqkv, width_, 0, first), Part(dqkv, width_, queries, first),
+                     Part(dqkv, width_, queries + config_.key_size(), first)});
     }
     // Then what was retrieved. A KV head's gradients are added up by one thread, in order.
     for (size_t c = 1; c * chunk_time_ < batch_.time; ++c) {
@@ -86,12 +90,14 @@ class MemoryOp : public AttentionOp {
       ParallelFor(config_.num_key_value_heads, [&](size_t kv_head, int) {
         for (size_t row = 0; row < batch_.rows; ++row) {
           const RetrievalChunk chunk = Chunk(qkv, const_cast<float*>(out), saved, memories[row], state, shape, row, c);
-          const RetrievalGradients gradients{RowPart(dout, queries, 0, row, first), RowPart(dqkv, width_, 0, row, first)};
+          const RetrievalGradients gradients{RowPart(dout, queries, 0, row, first),
+                                             RowPart(dqkv, width_, 0, row, first)};
           for (size_t g = 0; g < group; ++g) RetrievalBackward(retrieval, chunk, kv_head * group + g, gradients);
         }
       });
     }
-    rotary_.Apply(dqkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time, true);
+    rotary_.Apply(dqkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time,
+                  true);
     if (memory_.distractors == DistractorSource::kBank) Remember(layer, qkv);
   }
 
@@ -166,7 +172,10 @@ class MemoryOp : public AttentionOp {
 
   FusedInput LocalInput(const float* qkv, size_t first) const {
     const size_t queries = config_.query_size();
-    return {Part(qkv, width_, 0, first), Part(qkv, width_, queries, first), Part(qkv, width_, queries + config_.key_size(), first), {}};
+    return {Part(qkv, width_, 0, first),
+            Part(qkv, width_, queries, first),
+            Part(qkv, width_, queries + config_.key_size(), first),
+            {}};
   }
 
   FusedSaved State(const AttentionShape& shape, size_t chunk, float* saved) const {
@@ -199,7 +208,8 @@ class MemoryOp : public AttentionOp {
     std::vector<std::vector<MemoryBlock>> memories(batch_.rows);
     const auto block_of = [&](size_t row, size_t block) {
       const size_t at = (row * batch_.time + block * stride_) * width_ + queries;
-      MemoryBlock result{qkv + at, qkv + at + config_.key_size(), width_, config_.head_dim, static_cast<ptrdiff_t>(block)};
+      MemoryBlock result{qkv + at, qkv + at + config_.key_size(), width_, config_.head_dim,
+                         static_cast<ptrdiff_t>(block)};
       if (dqkv != nullptr) {
         result.dk = dqkv + at;
         result.dv = dqkv + at + config_.key_size();
@@ -255,8 +265,8 @@ class MemoryOp : public AttentionOp {
 
 }  // namespace
 
-std::vector<std::pair<size_t, size_t>> DrawBatchDistractors(const MemoryTrainingConfig& config, uint64_t key, size_t row,
-                                                            size_t chunk, size_t rows, size_t blocks) {
+std::vector<std::pair<size_t, size_t>> DrawBatchDistractors(const MemoryTrainingConfig& config, uint64_t key,
+                                                            size_t row, size_t chunk, size_t rows, size_t blocks) {
   std::vector<std::pair<size_t, size_t>> drawn;
   if (config.distractors != DistractorSource::kBatch || rows < 2 || blocks == 0) return drawn;
   Random random(DrawSeed(key, row, chunk));

@@ -12,8 +12,8 @@ namespace cairn {
 
 // The distractors of one row in one chunk when they come from the batch's other rows: (row, block) pairs, the same in
 // every layer and in both passes.
-std::vector<std::pair<size_t, size_t>> DrawBatchDistractors(const MemoryTrainingConfig& config, uint64_t key, size_t row,
-                                                            size_t chunk, size_t rows, size_t blocks);
+std::vector<std::pair<size_t, size_t>> DrawBatchDistractors(const MemoryTrainingConfig& config, uint64_t key,
+                                                            size_t row, size_t chunk, size_t rows, size_t blocks);
 
 std::unique_ptr<AttentionOp> MakeMemoryOp(const ModelConfig& config, size_t max_rows, size_t max_time);
 

@@ -20,7 +20,8 @@ Vector Linear(const double* weight, const Vector& x, size_t n, size_t k) {
   Vector y(x.size() / k * n, 0.0);
   for (size_t r = 0; r < x.size() / k; ++r) {
     for (size_t i = 0; i < n; ++i) {
-      y[r * n + i] = std::inner_product(weight + i * k, weight + (i + 1) * k, x.begin() + static_cast<ptrdiff_t>(r * k), 0.0);
+      y[r * n + i] =
+          std::inner_product(weight + i * k, weight + (i + 1) * k, x.begin() + static_cast<ptrdiff_t>(r * k), 0.0);
     }
   }
   return y;
@@ -41,8 +42,8 @@ double Dot(const double* a, const double* b, size_t n) { return std::inner_produ
 
 }  // namespace
 
-// One layer's projections, before rotation: q [rows * time (+ 1)][query_size], k and v [..][key_size]. `cached` are keys
-// and values that an earlier segment left.
+// One layer's projections, before rotation: q [rows * time (+ 1)][query_size], k and v [..][key_size]. `cached` are
+// keys and values that an earlier segment left.
 struct ReferenceModel::Layer {
   const Vector& q;
   const Vector& k;
@@ -51,7 +52,8 @@ struct ReferenceModel::Layer {
   const Vector& cached_v;
 };
 
-double ReferenceModel::Loss(std::span<const double> values, const EngineBatch& batch, const Cache* frozen, Cache* keep) const {
+double ReferenceModel::Loss(std::span<const double> values, const EngineBatch& batch, const Cache* frozen,
+                            Cache* keep) const {
   const size_t hidden = config_.hidden_size;
   const size_t inner = config_.intermediate_size;
   const size_t ordinary = batch.rows * batch.time;
@@ -138,15 +140,18 @@ std::vector<double> ReferenceModel::Attend(const Layer& layer, const EngineBatch
           if (landmark.attention == AttentionKind::kXl && j + cache < segment_begin) keys[j] = {};
           const Vector& from = j < segment_begin ? layer.cached_k : layer.k;
           const size_t at = r * batch.time + j;
-          if (keys[j].role != RowKey::kHidden) scores[j] = scale * Dot(q.data(), rotate(&from[(at * kv_heads + kv) * dim], at).data(), dim);
+          if (keys[j].role != RowKey::kHidden)
+            scores[j] = scale * Dot(q.data(), rotate(&from[(at * kv_heads + kv) * dim], at).data(), dim);
         }
         double miss_score = 0;
         const size_t miss_row = batch.rows * batch.time;
-        if (miss) miss_score = scale * Dot(q.data(), rotate(&layer.k[(miss_row * kv_heads + kv) * dim], miss_row).data(), dim);
+        if (miss)
+          miss_score = scale * Dot(q.data(), rotate(&layer.k[(miss_row * kv_heads + kv) * dim], miss_row).data(), dim);
         GroupedSoftmax<double>(keys, scores, miss ? &miss_score : nullptr, weights);
         for (size_t j = 0; j <= t; ++j) {
           const Vector& from = j < segment_begin ? layer.cached_v : layer.v;
-          for (size_t d = 0; d < dim; ++d) o[d] += weights.final[j] * from[((r * batch.time + j) * kv_heads + kv) * dim + d];
+          for (size_t d = 0; d < dim; ++d)
+            o[d] += weights.final[j] * from[((r * batch.time + j) * kv_heads + kv) * dim + d];
         }
       }
     }
@@ -154,8 +159,10 @@ std::vector<double> ReferenceModel::Attend(const Layer& layer, const EngineBatch
   return out;
 }
 
-// One query of one head in training with memory, by the rules of the method page: score, choose, map into slots, attend.
-void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, size_t row, size_t head, size_t time, double* out) const {
+// One query of one head in training with memory, by the rules of the method page: score, choose, map into slots,
+// attend.
+void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, size_t row, size_t head, size_t time,
+                               double* out) const {
   const size_t dim = config_.head_dim, heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
   const size_t kv = head / (heads / kv_heads);
   const MemoryTrainingConfig& memory = config_.landmark.memory_training;
@@ -166,7 +173,8 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   // The memory: first tokens of its blocks.
   std::vector<size_t> blocks;
   if (chunk > 0) {
-    for (const auto& [other, block] : DrawBatchDistractors(memory, batch.bank_key, row, chunk, batch.rows, batch.time / stride)) {
+    for (const auto& [other, block] :
+         DrawBatchDistractors(memory, batch.bank_key, row, chunk, batch.rows, batch.time / stride)) {
       blocks.push_back(other * batch.time + block * stride);
     }
     for (size_t b = 0; b < first / stride; ++b) blocks.push_back(row * batch.time + b * stride);
@@ -189,7 +197,8 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   }
   std::vector<size_t> chosen(count);
   std::iota(chosen.begin(), chosen.end(), size_t{0});
-  std::stable_sort(chosen.begin(), chosen.end(), [&](size_t a, size_t b) { return landmark_scores[a] > landmark_scores[b]; });
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](size_t a, size_t b) { return landmark_scores[a] > landmark_scores[b]; });
   chosen.resize(top_k);
   std::sort(chosen.begin(), chosen.end());
 

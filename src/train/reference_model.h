@@ -1,4 +1,5 @@
-// The whole model's loss in f64, naively: the oracle of the training engine. Its gradient is taken by finite differences.
+// The whole model's loss in f64, naively: the oracle of the training engine. Its gradient is taken by finite
+// differences.
 #pragma once
 
 #include <memory>
@@ -19,8 +20,8 @@ class ReferenceModel {
     std::vector<std::vector<double>> keys, values;
   };
 
-  // Sum of the losses. `values` has layout.size() numbers. Transformer-XL takes what it reads of an earlier segment from
-  // `frozen` when that is given, since no gradient flows through it. `keep`, when given, receives this run's own.
+  // Sum of the losses. `values` has layout.size() numbers. Transformer-XL takes what it reads of an earlier segment
+  // from `frozen` when that is given, since no gradient flows through it. `keep`, when given, receives this run's own.
   double Loss(std::span<const double> values, const EngineBatch& batch, const Cache* frozen = nullptr,
               Cache* keep = nullptr) const;
 

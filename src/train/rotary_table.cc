@@ -37,7 +37,8 @@ void RotaryTable::Set(const int32_t* positions, size_t rows, size_t time, bool m
 
 void RotaryTable::Apply(float* data, size_t row_stride, size_t heads, size_t count, bool inverse) const {
   const size_t half = dim_ / 2;
-  RunRotary(data_rows_, {data, row_stride, heads, dim_, cosine_.data(), sine_.data(), table_rows_, interleaved_, inverse});
+  RunRotary(data_rows_,
+            {data, row_stride, heads, dim_, cosine_.data(), sine_.data(), table_rows_, interleaved_, inverse});
   if (count > data_rows_) {
     RunRotary(1, {data + data_rows_ * row_stride, row_stride, heads, dim_, &cosine_[table_rows_ * half],
                   &sine_[table_rows_ * half], 1, interleaved_, inverse});
