@@ -1,6 +1,6 @@
 # Developers' shortcuts. Everything is built by CMake (CMakePresets.json); the scripts install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench books stories format format-check debug asan tsan clang lint clean
+.PHONY: help build test demo bench books stories format format-check debug asan tsan clang fuzz lint clean
 
 # The project's own C++ files, tracked or new.
 SOURCES = $(shell find src apps bench tests include -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -45,6 +45,19 @@ tsan:  ## tests under the thread sanitizer
 
 clang: dev-tools  ## tests of the build by clang, warnings are errors
 	@CI=true CAIRN_PRESET=clang scripts/test
+
+# What the fuzzers find worth keeping stays in build/fuzz/corpus, so the next run goes on from there.
+FUZZ_SECONDS ?= 60
+fuzz: dev-tools  ## fuzz every reader of files for FUZZ_SECONDS (60) each
+	cmake --preset clang -B build/fuzz -DCAIRN_FUZZ=ON -DCAIRN_TESTS=OFF \
+	  -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
+	cmake --build build/fuzz --target fuzz_targets
+	@set -e; for source in tests/fuzz/*_fuzz.cc; do \
+	  name=$$(basename $$source .cc); seeds=tests/fuzz/seeds/$${name%_fuzz}; \
+	  mkdir -p build/fuzz/corpus/$$name; echo "== $$name, $(FUZZ_SECONDS) s"; \
+	  build/fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_funcs=0 -print_final_stats=1 \
+	    -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name $$seeds; \
+	done
 
 lint: dev-tools  ## check the shell scripts
 	shellcheck scripts/* .ci/run

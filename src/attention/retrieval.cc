@@ -79,7 +79,6 @@ class HeadReader {
   HeadReader(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head)
       : shape_(shape),
         chunk_(chunk),
-        head_(head),
         kv_head_(head / (shape.query_heads / shape.kv_heads)),
         blocks_(chunk.memory.size()),
         top_k_(std::min(shape.top_k, chunk.memory.size())),
@@ -142,7 +141,7 @@ class HeadReader {
 
   const RetrievalShape& shape_;
   const RetrievalChunk& chunk_;
-  const size_t head_, kv_head_, blocks_, top_k_;
+  const size_t kv_head_, blocks_, top_k_;
   const float scale_;
   std::vector<float> landmarks_;  // [blocks][dim]
   std::vector<float> scores_;
