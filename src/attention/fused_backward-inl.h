@@ -26,7 +26,8 @@ class BackwardTile {
         kv_head_(tile.head / shape_.group()),
         first_position_(shape_.prefix + tile.first),
         end_(RoundUp(tile.count, kColumnGroup)),
-        padded_dim_(PaddedDim(shape_)) {}
+        padded_dim_(PaddedDim(shape_)),
+        fetches_ahead_(FetchesAhead(shape_)) {}
 
   void Run() {
     Start();
@@ -147,7 +148,7 @@ class BackwardTile {
          });
   }
 
-  // to[r] += sum over columns c >= begin of weights[r][c] * rows[c]; `rows` is [64][padded dim].
+  // to[r] += sum over columns c >= begin of weights[r][c] * rows[c]; `rows` is [128][padded dim].
   void AddRows(const float* weights, const float* rows, size_t count, size_t begin, float* to, size_t to_stride) {
     const TileTag d;
     const size_t lanes = hn::Lanes(d);
@@ -177,6 +178,13 @@ class BackwardTile {
     ScoreTile(Key(first_key), job_.in.k.time_stride, rows, s_.qt, shape_.dim, begin, end_, s_.scores);
     ScoreTile(Value(first_key), job_.in.v.time_stride, rows, s_.dot, shape_.dim, begin, end_, s_.grads);
     if (HWY_UNLIKELY(overflow_)) ClampColumns(s_.scores, rows, begin, end_);
+    const size_t next = first_key + rows;
+    if (fetches_ahead_ && next + rows <= shape_.keys()) {
+      FetchRows(Key(next), job_.in.k.time_stride, rows, shape_.dim);
+      FetchRows(Value(next), job_.in.v.time_stride, rows, shape_.dim);
+      FetchRows(grads_.dk + next * grads_.dk_stride, grads_.dk_stride, rows, shape_.dim);
+      FetchRows(grads_.dv + next * grads_.dv_stride, grads_.dv_stride, rows, shape_.dim);
+    }
   }
 
   // Replaces scores by 2^(score - max) and gives the sums of these and of these times dL/dweight.
@@ -286,8 +294,8 @@ class BackwardTile {
       std::copy(s_.inverse, s_.inverse + kTileQueries, s_.block_sum);
       std::copy(s_.home_delta, s_.home_delta + kTileQueries, s_.block_delta);
     }
-    for (size_t done = 0; done < tokens; done += kTileKeys) {
-      const size_t count = std::min(tokens - done, kTileKeys);
+    for (size_t done = 0; done < tokens; done += kLongTileKeys) {
+      const size_t count = std::min(tokens - done, kLongTileKeys);
       const size_t key = first_key + done;
       const size_t begin = ClassifyColumns(first_position_, key, 1).begin;
       const bool masked = key + count - 1 > first_position_;
@@ -351,8 +359,8 @@ class BackwardTile {
     FillState(s_.block_max, -kScoreLimit);
     FillState(s_.block_sum, 0.0f);
     FillState(s_.block_delta, 0.0f);
-    for (size_t done = 0; done < tokens; done += kTileKeys) {
-      const size_t count = std::min(tokens - done, kTileKeys);
+    for (size_t done = 0; done < tokens; done += kLongTileKeys) {
+      const size_t count = std::min(tokens - done, kLongTileKeys);
       LoadTile(first_key + done, count, begin);
       const TileRows rows{count, 0};
       for (size_t c = begin; c < end_; c += lanes) {
@@ -428,6 +436,7 @@ class BackwardTile {
   const size_t first_position_;  // key index of the tile's first query
   const size_t end_;             // columns in use, rounded up to a group
   const size_t padded_dim_;
+  const bool fetches_ahead_;
   bool overflow_ = false;  // the forward pass clamped scores
 };
 

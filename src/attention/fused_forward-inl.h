@@ -25,7 +25,8 @@ class ForwardTile {
         s_(scratch),
         kv_head_(tile.head / shape_.group()),
         first_position_(shape_.prefix + tile.first),
-        end_(RoundUp(tile.count, kColumnGroup)) {}
+        end_(RoundUp(tile.count, kColumnGroup)),
+        fetches_ahead_(FetchesAhead(shape_)) {}
 
   void Run() {
     Start();
@@ -72,6 +73,11 @@ class ForwardTile {
 
   const float* Key(size_t index) const { return job_.in.k.Row(tile_.batch, kv_head_, index); }
   const float* Value(size_t index) const { return job_.in.v.Row(tile_.batch, kv_head_, index); }
+  void FetchAhead(size_t key, size_t count) const {
+    if (!fetches_ahead_ || key + count > shape_.keys()) return;
+    FetchRows(Key(key), job_.in.k.time_stride, count, shape_.dim);
+    FetchRows(Value(key), job_.in.v.time_stride, count, shape_.dim);
+  }
   Group HomeGroup() const { return {s_.max, s_.sum, s_.out}; }
   Group MissGroup() const { return {s_.miss_max, s_.miss_sum, s_.miss}; }
   bool Controlled(size_t block) const {
@@ -97,6 +103,7 @@ class ForwardTile {
     const size_t length = shape_.block_length;
     const size_t stride = shape_.stride();
     ScoreTile(Key(first * stride), job_.in.k.time_stride, count * stride, s_.qt, shape_.dim, 0, end_, s_.scores);
+    FetchAhead((first + count) * stride, count * stride);
     const Group group = Controlled(first) ? MissGroup() : HomeGroup();
     ForColumns(0, end_, [&](auto vecs, size_t column) HWY_ATTR {
       if (count == 1) {
@@ -189,17 +196,19 @@ class ForwardTile {
     const bool gated = columns.earlier < tile_.count;  // some query comes after the block
     const bool controlled = gated && Controlled(block);
     const bool single = tokens <= kTileKeys;
+    const size_t step = single ? kTileKeys : kLongTileKeys;
     FillState(s_.block_max, -kScoreLimit);
     FillState(s_.block_sum, 0.0f);
     const float* landmark = s_.scores;
-    for (size_t done = 0; done < tokens; done += kTileKeys) {
-      const size_t count = std::min(tokens - done, kTileKeys);
+    for (size_t done = 0; done < tokens; done += step) {
+      const size_t count = std::min(tokens - done, step);
       const size_t key = first_key + done;
       // Queries before these keys see none of them; keys before the first query need no masks.
       const size_t begin = ClassifyColumns(first_position_, key, 1).begin;
       const bool masked = key + count - 1 > first_position_;
       const TileRows rows{count, static_cast<ptrdiff_t>(key) - static_cast<ptrdiff_t>(first_position_)};
       ScoreTile(Key(key), job_.in.k.time_stride, count + (single && gated), s_.qt, shape_.dim, begin, end_, s_.scores);
+      FetchAhead(key + count, count);
       ForColumns(begin, end_, [&](auto vecs, size_t column) HWY_ATTR {
         if (masked) {
           GrowBlock<vecs(), true>(rows, column);
@@ -346,6 +355,7 @@ class ForwardTile {
   const size_t kv_head_;
   const size_t first_position_;  // key index of the tile's first query
   const size_t end_;             // columns in use, rounded up to a group
+  const bool fetches_ahead_;
 };
 
 void RunForwardTile(const ForwardJob& job, const QueryTile& tile, const ForwardScratch& scratch) {

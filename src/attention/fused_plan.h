@@ -11,33 +11,39 @@
 
 namespace cairn {
 
-inline constexpr size_t kTileQueries = 64;  // columns of every transposed tile
-inline constexpr size_t kColumnGroup = 16;  // columns are left out in groups of this
-inline constexpr size_t kTileKeys = 128;    // rows of a score tile at most; a longer block takes several tiles
-inline constexpr size_t kMergedKeys = 64;   // short earlier blocks share a tile up to this many rows
+inline constexpr size_t kTileQueries = 128;  // columns of every transposed tile
+inline constexpr size_t kColumnGroup = 16;   // columns are left out in groups of this
+inline constexpr size_t kTileKeys = 128;     // rows of a score tile at most; a longer block takes several
+inline constexpr size_t kLongTileKeys = 60;  // rows of each tile of such a block: whole groups of the product's rows
+inline constexpr size_t kMergedKeys = 64;    // short earlier blocks share a tile up to this many rows
 
 // Scores beyond this magnitude are clamped, so that differences stay finite. Also stands for "nothing seen yet".
 inline constexpr float kScoreLimit = 1e37f;
+
+// Whether one head's keys and values are more than a core's own cache holds: the next tile's are then fetched ahead.
+inline bool FetchesAhead(const AttentionShape& shape) {
+  return shape.keys() * shape.dim * 2 * sizeof(float) > (1u << 20);
+}
 
 inline size_t PaddedDim(const AttentionShape& shape) { return RoundUp(shape.dim, kColumnGroup); }
 
 // A column state is one float for each query of the tile.
 struct ForwardScratch {
-  float* qt;      // [dim][64] queries, transposed, scaled to log-2 scores
-  float* scores;  // [kTileKeys + 1][64], then weights
-  float* out;     // [dim][64] home group's running output
-  float* block;   // [dim][64] running output inside a block of several tiles
-  float* miss;    // [dim][64] the same of the controlled landmarks' group
-  float* max;     // [64] running maximum of the home group
-  float* sum;     // [64]
+  float* qt;      // [dim][128] queries, transposed, scaled to log-2 scores
+  float* scores;  // [kTileKeys + 1][128], then weights
+  float* out;     // [dim][128] home group's running output
+  float* block;   // [dim][128] running output inside a block of several tiles
+  float* miss;    // [dim][128] the same of the controlled landmarks' group
+  float* max;     // [128] running maximum of the home group
+  float* sum;     // [128]
   float* miss_max;
   float* miss_sum;
   float* miss_score;
   float* block_max;
   float* block_sum;
-  float* keep;       // [64] factor of the old output when a tile is added
-  float* add;        // [64] factor of the new product
-  float* block_add;  // [kMergedKeys][64] the same for each of several merged blocks
+  float* keep;       // [128] factor of the old output when a tile is added
+  float* add;        // [128] factor of the new product
+  float* block_add;  // [kMergedKeys][128] the same for each of several merged blocks
 
   ForwardScratch(const AttentionShape& shape, bool with_miss, ArenaCursor& cursor) {
     const size_t tile = shape.dim * kTileQueries;
@@ -54,13 +60,13 @@ struct ForwardScratch {
 };
 
 struct BackwardScratch {
-  float* qt;      // [dim][64] queries, transposed, scaled to log-2 scores
-  float* dot;     // [dim][64] output gradients, transposed
-  float* qn;      // [64][padded dim] queries times the score scale
-  float* don;     // [64][padded dim] output gradients
-  float* dqt;     // [dim][64]
-  float* scores;  // [kTileKeys + 1][64], then weights
-  float* grads;   // [kTileKeys + 1][64] dL/dweight, then dL/dscore
+  float* qt;      // [dim][128] queries, transposed, scaled to log-2 scores
+  float* dot;     // [dim][128] output gradients, transposed
+  float* qn;      // [128][padded dim] queries times the score scale
+  float* don;     // [128][padded dim] output gradients
+  float* dqt;     // [dim][128]
+  float* scores;  // [kTileKeys + 1][128], then weights
+  float* grads;   // [kTileKeys + 1][128] dL/dweight, then dL/dscore
   float* max;     // saved column states of the tile
   float* inverse;
   float* home_delta;  // do . o
@@ -124,7 +130,7 @@ struct KeyGradients {
 };
 
 // What the queries of a tile are to one block. Columns ascend in time, so each class is a range of columns:
-// [0, home) do not see the block, [home, earlier) are inside it, [earlier, 64) come after it.
+// [0, home) do not see the block, [home, earlier) are inside it, [earlier, 128) come after it.
 struct BlockColumns {
   size_t home;
   size_t earlier;

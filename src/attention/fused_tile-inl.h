@@ -92,6 +92,13 @@ HWY_INLINE TileVec ColumnIndex(size_t column) {
   return hn::Iota(d, static_cast<float>(column));
 }
 
+// Asks for rows that the next tile will read.
+HWY_INLINE void FetchRows(const float* rows, size_t stride, size_t count, size_t dim) {
+  for (size_t r = 0; r < count; ++r) {
+    for (size_t i = 0; i < dim; i += 16) __builtin_prefetch(rows + r * stride + i, 0, 2);
+  }
+}
+
 // Clamps the scores of some columns: the rare path for scores that overflowed.
 HWY_NOINLINE void ClampColumns(float* scores, size_t rows, size_t begin, size_t end) {
   for (size_t r = 0; r < rows; ++r) {
