@@ -61,6 +61,7 @@ namespace {
 
 template <typename T>
 void Softmax(std::vector<T>& values) {
+  if (values.empty()) return;  // an empty memory
   const T max = *std::max_element(values.begin(), values.end());
   T sum = 0;
   for (T& x : values) sum += x = std::exp(x - max);
