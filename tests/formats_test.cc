@@ -10,9 +10,9 @@
 #include "formats/gguf_model.h"
 #include "formats/huggingface.h"
 #include "formats/llama2c.h"
-#include "formats/quant_blocks.h"
 #include "io/safetensors.h"
 #include "model_makers.h"
+#include "tensor/quant_blocks.h"
 #include "test_files.h"
 
 namespace cairn {

@@ -1,5 +1,5 @@
 // The block types of GGUF against blocks that were packed here by their description, bit by bit.
-#include "formats/quant_blocks.h"
+#include "tensor/quant_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 
 #include "base/random.h"
 #include "formats/rotary_layout.h"
-#include "formats/stored_tensor.h"
 #include "tensor/convert.h"
+#include "tensor/stored_tensor.h"
 
 namespace cairn {
 namespace {

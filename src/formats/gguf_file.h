@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/stored_tensor.h"
+#include "tensor/stored_tensor.h"
 
 namespace cairn {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "formats/gguf_vocabulary.h"
-#include "formats/stored_tensor.h"
 #include "model/config.h"
+#include "tensor/stored_tensor.h"
 
 namespace cairn {
 

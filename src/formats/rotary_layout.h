@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <string_view>
 
-#include "formats/stored_tensor.h"
 #include "model/config.h"
+#include "tensor/stored_tensor.h"
 
 namespace cairn {
 

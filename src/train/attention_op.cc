@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "kernels/elementwise.h"
+#include "model/rotary_table.h"
 #include "train/memory_op.h"
-#include "train/rotary_table.h"
 
 namespace cairn {
 

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "train/rotary_table.h"
+#include "model/rotary_table.h"
 
 namespace cairn {
 

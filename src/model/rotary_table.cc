@@ -1,4 +1,4 @@
-#include "train/rotary_table.h"
+#include "model/rotary_table.h"
 
 #include <cmath>
 

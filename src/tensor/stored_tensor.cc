@@ -1,11 +1,11 @@
-#include "formats/stored_tensor.h"
+#include "tensor/stored_tensor.h"
 
 #include <cstring>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "formats/quant_blocks.h"
 #include "tensor/convert.h"
+#include "tensor/quant_blocks.h"
 
 namespace cairn {
 

@@ -1,4 +1,4 @@
-#include "formats/quant_blocks.h"
+#include "tensor/quant_blocks.h"
 
 #include <algorithm>
 #include <cmath>
