@@ -8,15 +8,10 @@
 #include <span>
 #include <vector>
 
+#include "attention/granularity.h"
 #include "attention/rotary.h"
 
 namespace cairn {
-
-enum class Granularity {
-  kHeadAndToken,  // each query row of each head chooses for itself
-  kHead,          // all rows of a chunk choose together, each head for itself
-  kToken,         // all heads choose together, each row for itself
-};
 
 struct MemoryReferenceOptions {
   size_t query_heads = 1;
@@ -33,13 +28,6 @@ struct MemoryReferenceOptions {
   bool group_chooses_together = false;
   // With a context-miss token: where its share c of the home group is below this, the memory is not read.
   double miss_cutoff = 0;
-};
-
-// What one query row of one head read: which blocks, numbered from the start of the text, and how much each weighed
-// (0 where the context-miss token kept the row from reading).
-struct BlockRead {
-  size_t block;
-  double gate;
 };
 
 // T is float or double. Feed() takes one chunk after the other; everything fed stays in the object.

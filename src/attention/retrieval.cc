@@ -4,72 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "attention/retrieval.cc"
-#include <hwy/foreach_target.h>
-// After foreach_target.h:
-#include <hwy/highway.h>
-
-HWY_BEFORE_NAMESPACE();
-namespace cairn::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// scores[j] = query . rows[j], for `count` rows.
-void DotRows(const float* query, const float* rows, size_t stride, size_t count, size_t dim, float* scores) {
-  const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d);
-  for (size_t j = 0; j < count; ++j) {
-    const float* row = rows + j * stride;
-    auto sum = hn::Zero(d);
-    size_t i = 0;
-    for (; i + lanes <= dim; i += lanes) sum = hn::MulAdd(hn::LoadU(d, query + i), hn::LoadU(d, row + i), sum);
-    float total = hn::GetLane(hn::SumOfLanes(d, sum));
-    for (; i < dim; ++i) total += query[i] * row[i];
-    scores[j] = total;
-  }
-}
-
-// to += sum over j of weights[j] * rows[j].
-void AddWeightedRows(const float* weights, const float* rows, size_t stride, size_t count, size_t dim, float* to) {
-  const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d);
-  for (size_t j = 0; j < count; ++j) {
-    const float* row = rows + j * stride;
-    const auto weight = hn::Set(d, weights[j]);
-    size_t i = 0;
-    for (; i + lanes <= dim; i += lanes)
-      hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, row + i), hn::LoadU(d, to + i)), d, to + i);
-    for (; i < dim; ++i) to[i] += weights[j] * row[i];
-  }
-}
-
-// rows[j] += weights[j] * from.
-void AddOuter(const float* weights, const float* from, size_t stride, size_t count, size_t dim, float* rows) {
-  const hn::ScalableTag<float> d;
-  const size_t lanes = hn::Lanes(d);
-  for (size_t j = 0; j < count; ++j) {
-    float* row = rows + j * stride;
-    const auto weight = hn::Set(d, weights[j]);
-    size_t i = 0;
-    for (; i + lanes <= dim; i += lanes)
-      hn::StoreU(hn::MulAdd(weight, hn::LoadU(d, from + i), hn::LoadU(d, row + i)), d, row + i);
-    for (; i < dim; ++i) row[i] += weights[j] * from[i];
-  }
-}
-
-}  // namespace cairn::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-
 #include "base/error.h"
+#include "kernels/rows.h"
 
 namespace cairn {
 namespace {
-
-HWY_EXPORT(DotRows);
-HWY_EXPORT(AddWeightedRows);
-HWY_EXPORT(AddOuter);
 
 constexpr float kLog2E = 1.44269504089f;
 
@@ -103,7 +42,7 @@ class HeadReader {
 
   // The best k' blocks for a query, in text order.
   void Choose(const float* q, int32_t* chosen) {
-    HWY_DYNAMIC_DISPATCH(DotRows)(q, landmarks_.data(), shape_.dim, blocks_, shape_.dim, scores_.data());
+    DotRows({blocks_, shape_.dim, shape_.dim}, q, landmarks_.data(), scores_.data());
     std::iota(order_.begin(), order_.end(), 0);
     std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_), order_.end(),
                       [&](int32_t a, int32_t b) {
@@ -122,7 +61,7 @@ class HeadReader {
   // units of log 2.
   float BlockWeights(const float* turned, size_t m, float* weights) {
     const size_t length = shape_.block_length;
-    HWY_DYNAMIC_DISPATCH(DotRows)(turned, Key(m), chunk_.memory[m].time_stride, length + 1, shape_.dim, weights);
+    DotRows({length + 1, shape_.dim, chunk_.memory[m].time_stride}, turned, Key(m), weights);
     const float factor = scale_ * kLog2E;
     float max = weights[0];
     for (size_t j = 1; j < length; ++j) max = std::max(max, weights[j]);
@@ -196,8 +135,8 @@ void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, 
       shape.turns->Apply(reader.TurnOf(i, m), q, turned.data(), false);
       gates[i] = reader.BlockWeights(turned.data(), m, weights.data());
       max = std::max(max, gates[i]);
-      HWY_DYNAMIC_DISPATCH(AddWeightedRows)
-      (weights.data(), reader.Value(m), chunk.memory[m].time_stride, shape.block_length, dim, &block_out[i * dim]);
+      AddWeightedRows({shape.block_length, dim, chunk.memory[m].time_stride}, weights.data(), reader.Value(m),
+                      &block_out[i * dim]);
     }
     // One home group: what the local attention had in it, and the gates of the chosen blocks.
     const float local = std::exp2(home_max - max) / home_inverse;
@@ -206,7 +145,7 @@ void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, 
     float* out = chunk.out.Row(0, head, t);
     for (size_t j = 0; j < dim; ++j) out[j] *= local / sum;
     for (float& gate : gates) gate /= sum;
-    HWY_DYNAMIC_DISPATCH(AddWeightedRows)(gates.data(), block_out.data(), dim, k, dim, out);
+    AddWeightedRows({k, dim, dim}, gates.data(), block_out.data(), out);
     home_max = max;
     home_inverse = 1.0f / sum;
   }
@@ -235,7 +174,7 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
       const float landmark = reader.BlockWeights(turned.data(), m, weights.data());
       const float gate = std::exp2(landmark - chunk.home_max[head * chunk.state_stride + t]) *
                          chunk.home_inverse[head * chunk.state_stride + t];
-      HWY_DYNAMIC_DISPATCH(DotRows)(dout, reader.Value(m), block.time_stride, length, dim, dweights.data());
+      DotRows({length, dim, block.time_stride}, dout, reader.Value(m), dweights.data());
       float delta = 0;
       for (size_t j = 0; j < length; ++j) delta += weights[j] * dweights[j];
       for (size_t j = 0; j < length; ++j) {
@@ -244,18 +183,15 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
       }
       dscores[length] = reader.scale() * gate * (delta - home_delta);
       std::fill(dturned.begin(), dturned.end(), 0.0f);
-      HWY_DYNAMIC_DISPATCH(AddWeightedRows)
-      (dscores.data(), reader.Key(m), block.time_stride, length + 1, dim, dturned.data());
+      AddWeightedRows({length + 1, dim, block.time_stride}, dscores.data(), reader.Key(m), dturned.data());
       shape.turns->Apply(turn, dturned.data(), dturned.data(), true);
       for (size_t j = 0; j < dim; ++j) dq[j] += dturned[j];
       if (block.dk == nullptr) continue;
       const size_t offset = reader.kv_head() * block.gradient_head_stride;
-      HWY_DYNAMIC_DISPATCH(AddOuter)
-      (dscores.data(), turned.data(), block.gradient_time_stride, length + 1, dim, block.dk + offset);
-      HWY_DYNAMIC_DISPATCH(AddOuter)(weights.data(), dout, block.gradient_time_stride, length, dim, block.dv + offset);
+      AddOuter({length + 1, dim, block.gradient_time_stride}, dscores.data(), turned.data(), block.dk + offset);
+      AddOuter({length, dim, block.gradient_time_stride}, weights.data(), dout, block.dv + offset);
     }
   }
 }
 
 }  // namespace cairn
-#endif  // HWY_ONCE

@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "eval/golden_kinds.h"
+#include "infer/memory_attention.h"
 #include "io/safetensors.h"
 
 namespace cairn {
@@ -96,29 +97,36 @@ void CheckFused(const AttentionGolden& golden, const std::string& name, GoldenRe
   check("dv", dv, golden.dv);
 }
 
-void RunAttention(const SafetensorsFile& file, bool every_instruction_set, GoldenReport& report) {
-  const AttentionGolden golden(file);
-  CheckReference<float>(golden, "reference f32", report);
-  CheckReference<double>(golden, "reference f64", report);
-  if (!every_instruction_set) {
-    CheckFused(golden, "fused " + ActiveInstructionSet().name, report);
+// Runs `check` under one instruction set or all.
+void UnderInstructionSets(bool every, const std::string& name, const std::function<void(const std::string&)>& check) {
+  if (!every) {
+    check(name + " " + ActiveInstructionSet().name);
     return;
   }
   for (const InstructionSet& set : InstructionSets()) {
     ForceInstructionSet(set.name);
-    CheckFused(golden, "fused " + set.name, report);
+    check(name + " " + set.name);
   }
   ForceInstructionSet("");
+}
+
+void RunAttention(const SafetensorsFile& file, bool every_instruction_set, GoldenReport& report) {
+  const AttentionGolden golden(file);
+  CheckReference<float>(golden, "reference f32", report);
+  CheckReference<double>(golden, "reference f64", report);
+  UnderInstructionSets(every_instruction_set, "fused",
+                       [&](const std::string& name) { CheckFused(golden, name, report); });
 }
 
 // ---- memory_*: attention of a text fed in chunks, with retrieval ----
 
 Granularity ParseGranularity(const SafetensorsFile& file) {
   const std::string& text = file.MetadataText("granularity");
-  if (text == "head_and_token") return Granularity::kHeadAndToken;
-  if (text == "head") return Granularity::kHead;
-  if (text == "token") return Granularity::kToken;
-  Fail("'{}': granularity '{}' is not known; expected head_and_token, head or token", file.name(), text);
+  const auto granularity = GranularityNamed(text);
+  if (!granularity) {
+    Fail("'{}': granularity '{}' is not known; expected head_and_token, head or token", file.name(), text);
+  }
+  return *granularity;
 }
 
 // Chunks start right after the prefix of slots. Where the memory has no more blocks than are retrieved, the authors'
@@ -171,7 +179,53 @@ void CheckMemory(const SafetensorsFile& file, const MemoryReferenceOptions& opti
   report.checks.push_back(Compare<T>(name, "out", out, expected.span(), kAttentionTolerance));
 }
 
-void RunMemory(const SafetensorsFile& file, GoldenReport& report) {
+// The same through the attention of the inference engine.
+void CheckMemoryEngine(const SafetensorsFile& file, const MemoryReferenceOptions& reference, const std::string& name,
+                       GoldenReport& report) {
+  const Tensor q = file.ReadFloats("q"), k = file.ReadFloats("k"), v = file.ReadFloats("v");
+  const Tensor expected = ReadShaped(file, "out", q.shape());
+  const auto lengths = file.ReadIntegers("chunk_lengths");
+  const auto starts = file.ReadIntegers("chunk_starts");
+  const size_t time = q.shape()[0];
+  const size_t queries = reference.query_heads * reference.dim;
+  const size_t keys = reference.kv_heads * reference.dim;
+  std::vector<float> qkv;
+  for (size_t t = 0; t < time; ++t) {
+    qkv.insert(qkv.end(), q.data() + t * queries, q.data() + (t + 1) * queries);
+    qkv.insert(qkv.end(), k.data() + t * keys, k.data() + (t + 1) * keys);
+    qkv.insert(qkv.end(), v.data() + t * keys, v.data() + (t + 1) * keys);
+  }
+  MemoryAttentionOptions options;
+  options.query_heads = reference.query_heads;
+  options.kv_heads = reference.kv_heads;
+  options.dim = reference.dim;
+  options.block = {reference.dim, reference.block_length, true};
+  options.rotary = reference.rotary;
+  for (size_t i = 0; i < reference.dim / 2; ++i) {
+    options.frequencies.push_back(
+        std::pow(reference.rotary_base, -2.0 * static_cast<double>(i) / static_cast<double>(reference.dim)));
+  }
+  options.top_k = reference.top_k;
+  options.memory_blocks = reference.memory_blocks;
+  options.granularity = reference.granularity;
+  MemoryAttention attention(options);
+  LayerMemory memory(options.block, options.kv_heads);
+  std::vector<float> out(q.size());
+  size_t done = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    MemoryAttention::Chunk chunk;
+    chunk.time = static_cast<size_t>(lengths[i]);
+    chunk.qkv = qkv.data() + done * (queries + 2 * keys);
+    chunk.out = out.data() + done * queries;
+    chunk.prefix_blocks = (static_cast<size_t>(starts[i]) - memory.unfinished()) / options.block.columns();
+    attention.Begin(memory, chunk);
+    attention.Run(memory, chunk);
+    done += chunk.time;
+  }
+  report.checks.push_back(Compare<float>(name, "out", out, expected.span(), kAttentionTolerance));
+}
+
+void RunMemory(const SafetensorsFile& file, bool every_instruction_set, GoldenReport& report) {
   const Shape shape = file.Get("q").shape;
   const Shape kv = file.Get("k").shape;
   if (shape.size() != 3 || kv.size() != 3 || shape[0] != kv[0] || shape[2] != kv[2] || shape[1] == 0 || kv[1] == 0 ||
@@ -216,6 +270,8 @@ void RunMemory(const SafetensorsFile& file, GoldenReport& report) {
   report.checks.push_back(CheckStarts(options, lengths, starts));
   CheckMemory<float>(file, options, "memory reference f32", report);
   CheckMemory<double>(file, options, "memory reference f64", report);
+  UnderInstructionSets(every_instruction_set, "engine",
+                       [&](const std::string& name) { CheckMemoryEngine(file, options, name, report); });
 }
 
 }  // namespace
@@ -234,7 +290,7 @@ GoldenReport RunGolden(const std::filesystem::path& path, bool every_instruction
     RunAttention(file, every_instruction_set, report);
   } else if (file.Has("q") && file.Has("chunk_lengths")) {
     report.kind = "memory";
-    RunMemory(file, report);
+    RunMemory(file, every_instruction_set, report);
   } else if (file.Has("targets") && file.Has("loss")) {
     report.kind = "training step";
     RunTrainingStepGolden(file, report);

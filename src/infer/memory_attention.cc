@@ -1,0 +1,490 @@
+#include "infer/memory_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "attention/fused.h"
+#include "base/error.h"
+#include "base/threads.h"
+#include "kernels/elementwise.h"
+#include "kernels/rows.h"
+
+namespace cairn {
+
+namespace {
+
+constexpr float kLog2E = 1.44269504089f;
+constexpr float kNothing = -1e37f;  // maximum of an empty group
+
+// Chunks up to this many rows go row by row instead of through the tiled kernel.
+constexpr size_t kFewRows = 8;
+
+void Grow(std::vector<float>& values, size_t size) {
+  if (values.size() < size) values.resize(size);
+}
+
+}  // namespace
+
+struct MemoryAttention::Unit {
+  size_t kv_head;
+  size_t first, last;  // rows
+};
+
+MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options) : options_(options) {
+  CAIRN_CHECK(options.dim >= 2 && options.dim % 2 == 0 && options.frequencies.size() == options.dim / 2);
+  CAIRN_CHECK(options.kv_heads >= 1 && options.query_heads % options.kv_heads == 0);
+  CAIRN_CHECK(options.block.dim == options.dim && options.block.tokens >= 1);
+  const size_t half = options.dim / 2;
+  for (size_t j = 0; j < options.block.columns(); ++j) {
+    for (size_t i = 0; i < half; ++i) {
+      offset_cosine_.push_back(static_cast<float>(std::cos(static_cast<double>(j) * options.frequencies[i])));
+      offset_sine_.push_back(static_cast<float>(std::sin(static_cast<double>(j) * options.frequencies[i])));
+    }
+  }
+}
+
+float MemoryAttention::scale() const { return kLog2E / std::sqrt(static_cast<float>(options_.dim)); }
+
+void MemoryAttention::Turn(ptrdiff_t blocks, const float* query, float* to) const {
+  if (exact() || blocks == 0) {
+    std::copy_n(query, options_.dim, to);
+  } else {
+    turns_->Apply(blocks, query, to, false);
+  }
+}
+
+// Units of work: a KV head and so many rows that the queries of a block are read in large groups and every thread has
+// something to do.
+std::vector<MemoryAttention::Unit> MemoryAttention::Units(const Chunk& chunk) const {
+  const size_t rows = std::clamp<size_t>(256 / group(), 8, 128);
+  const size_t tiles = DivideUp(chunk.time, rows);
+  const size_t even = DivideUp(chunk.time, tiles);
+  std::vector<Unit> units;
+  for (size_t first = 0; first < chunk.time; first += even) {
+    for (size_t h = 0; h < options_.kv_heads; ++h) units.push_back({h, first, std::min(chunk.time, first + even)});
+  }
+  return units;
+}
+
+void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
+  const size_t half = options_.dim / 2;
+  const size_t blocks = memory.size();
+  const size_t columns = options_.block.columns();
+  unfinished_ = memory.unfinished();
+  chosen_count_ = options_.block.landmark ? std::min(options_.top_k, blocks) : 0;
+  prefix_ = exact() ? 0 : chunk.prefix_blocks.value_or(blocks == 0 ? 0 : chosen_count_ + 1);
+  if (!exact() && (!turns_ || turns_limit_ < prefix_)) {
+    turns_limit_ = std::max(prefix_, options_.top_k + 1);
+    turns_.emplace(options_.frequencies, options_.rotary, columns, turns_limit_);
+  }
+  // Slots: positions count from the start of the unfinished block, for only distances matter.
+  const double base = exact() ? static_cast<double>(memory.total() * columns) : 0.0;
+  cosine_.resize(chunk.time * half);
+  sine_.resize(chunk.time * half);
+  ParallelFor(chunk.time >= 16 ? chunk.time : 1, [&](size_t index, int) {
+    const size_t last = chunk.time >= 16 ? index + 1 : chunk.time;
+    for (size_t t = index; t < last; ++t) {
+      const double position = base + static_cast<double>(unfinished_ + t);
+      for (size_t i = 0; i < half; ++i) {
+        cosine_[t * half + i] = static_cast<float>(std::cos(position * options_.frequencies[i]));
+        sine_[t * half + i] = static_cast<float>(std::sin(position * options_.frequencies[i]));
+      }
+    }
+  });
+  const size_t cells = chunk.time * options_.query_heads;
+  for (std::vector<float>* values : {&max_, &sum_}) Grow(*values, cells);
+  if (chosen_.size() < cells * chosen_count_) chosen_.resize(cells * chosen_count_);
+  Grow(gates_, cells * chosen_count_);
+  if (chunk.miss_key == nullptr) return;
+  for (std::vector<float>* values : {&memory_max_, &memory_sum_, &miss_share_}) Grow(*values, cells);
+  Grow(memory_out_, cells * options_.dim);
+}
+
+void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
+  const size_t kv_heads = options_.kv_heads;
+  AppendLocal(memory, chunk);
+  if (chunk.miss_key != nullptr) {
+    // At position -1; slots stand between it and the chunk.
+    const double position = -1.0 - static_cast<double>(prefix_ * options_.block.columns());
+    const size_t half = options_.dim / 2;
+    std::vector<float> cosine(half), sine(half);
+    for (size_t i = 0; i < half; ++i) {
+      cosine[i] = static_cast<float>(std::cos(position * options_.frequencies[i]));
+      sine[i] = static_cast<float>(std::sin(position * options_.frequencies[i]));
+    }
+    miss_key_.assign(chunk.miss_key, chunk.miss_key + kv_heads * options_.dim);
+    RunRotary(1, {miss_key_.data(), miss_key_.size(), kv_heads, options_.dim, cosine.data(), sine.data(), 1,
+                  options_.rotary == RotaryLayout::kInterleaved, false});
+  }
+  const bool inside_block = !options_.block.landmark || unfinished_ + chunk.time <= options_.block.columns();
+  const bool few = chunk.time <= kFewRows && inside_block;
+  const bool reads = options_.block.landmark ? chosen_count_ > 0 : memory.size() > 0;
+  const bool alone = options_.granularity == Granularity::kHeadAndToken && !options_.group_chooses_together;
+  if (!few) LocalTile(memory, chunk);
+  if (!alone && chosen_count_ > 0) {
+    if (few) {
+      ParallelFor(kv_heads, [&](size_t h, int) { LocalRows(memory, chunk, h); });
+    }
+    ChooseTogether(memory, chunk);
+  }
+  const std::vector<Unit> units = Units(chunk);
+  ParallelFor(units.size(), [&](size_t index, int) {
+    const Unit& unit = units[index];
+    if (few && (alone || chosen_count_ == 0)) LocalRows(memory, chunk, unit.kv_head);
+    if (reads && !options_.block.landmark) {
+      ReadAll(memory, chunk, unit);
+    } else if (reads) {
+      if (alone) Choose(memory, chunk, unit);
+      Read(memory, chunk, unit);
+    }
+    Combine(chunk, unit);
+  });
+  blocks_read_ = 0;
+  if (chosen_count_ > 0) {
+    const size_t count = chunk.time * options_.query_heads * chosen_count_;
+    blocks_read_ = static_cast<size_t>(std::count_if(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count),
+                                                     [](float gate) { return gate > 0; }));
+  }
+  if (chunk.reads != nullptr) {
+    const size_t count = chunk.time * options_.query_heads * chosen_count_;
+    chunk.reads->chosen = chosen_count_;
+    chunk.reads->blocks.assign(chosen_.begin(), chosen_.begin() + static_cast<ptrdiff_t>(count));
+    for (int32_t& block : chunk.reads->blocks) block += static_cast<int32_t>(memory.forgotten());
+    chunk.reads->gates.assign(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count));
+  }
+  StoreLocal(memory, chunk);
+}
+
+// The chunk's keys and values join the unfinished block; queries and keys are rotated.
+void MemoryAttention::AppendLocal(LayerMemory& memory, const Chunk& chunk) {
+  const size_t rows = unfinished_ + chunk.time;
+  const size_t row = memory.row_floats();
+  float* keys = memory.LocalKeys(rows) + unfinished_ * row;
+  float* values = memory.LocalValues(rows) + unfinished_ * row;
+  for (size_t t = 0; t < chunk.time; ++t) {
+    const float* from = chunk.qkv + t * width() + options_.query_heads * options_.dim;
+    std::copy_n(from, row, keys + t * row);
+    std::copy_n(from + row, row, values + t * row);
+  }
+  const bool interleaved = options_.rotary == RotaryLayout::kInterleaved;
+  RunRotary(chunk.time, {chunk.qkv, width(), options_.query_heads, options_.dim, cosine_.data(), sine_.data(),
+                         chunk.time, interleaved, false});
+  RunRotary(chunk.time,
+            {keys, row, options_.kv_heads, options_.dim, cosine_.data(), sine_.data(), chunk.time, interleaved, false});
+}
+
+// Local attention of many rows.
+void MemoryAttention::LocalTile(LayerMemory& memory, const Chunk& chunk) {
+  const size_t dim = options_.dim;
+  const size_t heads = options_.query_heads;
+  const size_t row = memory.row_floats();
+  AttentionShape shape;
+  shape.query_heads = heads;
+  shape.kv_heads = options_.kv_heads;
+  shape.time = chunk.time;
+  shape.prefix = unfinished_;
+  shape.dim = dim;
+  shape.block_length = options_.block.landmark ? options_.block.tokens : kNoLandmarks;
+  const bool miss = chunk.miss_key != nullptr;
+  Grow(saved_, SavedFloats(shape, miss));
+  const FusedSaved saved = LayOutSaved(shape, miss, saved_.data());
+  FusedInput in{{chunk.qkv, 0, dim, width()},
+                {memory.LocalKeys(unfinished_ + chunk.time), 0, dim, row},
+                {memory.LocalValues(unfinished_ + chunk.time), 0, dim, row},
+                {}};
+  std::vector<uint8_t> controlled;
+  if (miss) {
+    controlled.assign(shape.blocks(), 0);
+    in.miss = {miss_key_.data(), controlled.data()};
+  }
+  FusedForward(shape, in, {chunk.out, 0, dim, heads * dim}, &saved);
+  ParallelFor(DivideUp(chunk.time, 32), [&](size_t tile, int) {
+    for (size_t t = tile * 32; t < std::min(chunk.time, tile * 32 + 32); ++t) {
+      for (size_t h = 0; h < heads; ++h) {
+        max_[Index(t, h)] = saved.home_max[h * chunk.time + t];
+        const float sum = 1.0f / saved.home_inverse[h * chunk.time + t];
+        sum_[Index(t, h)] = sum;
+        float* out = chunk.out + Index(t, h) * dim;
+        for (size_t i = 0; i < dim; ++i) out[i] *= sum;
+      }
+    }
+  });
+}
+
+// Local attention of a few rows that stand in one block: everything before them is home.
+void MemoryAttention::LocalRows(LayerMemory& memory, const Chunk& chunk, size_t kv_head) {
+  const size_t dim = options_.dim;
+  const size_t row = memory.row_floats();
+  const float* keys = memory.LocalKeys(unfinished_ + chunk.time) + kv_head * dim;
+  const float* values = memory.LocalValues(unfinished_ + chunk.time) + kv_head * dim;
+  std::vector<float> weights(unfinished_ + chunk.time);
+  for (size_t t = 0; t < chunk.time; ++t) {
+    // A landmark does not see itself.
+    const size_t place = unfinished_ + t;
+    const size_t visible = options_.block.landmark && place == options_.block.tokens ? place : place + 1;
+    for (size_t h = kv_head * group(); h < (kv_head + 1) * group(); ++h) {
+      const float* q = Query(chunk, t, h);
+      DotRows({visible, dim, row}, q, keys, weights.data());
+      float max = kNothing;
+      float miss = 0;
+      if (chunk.miss_key != nullptr) {
+        DotRows({1, dim, dim}, q, &miss_key_[kv_head * dim], &miss);
+        max = miss *= scale();
+      }
+      for (size_t j = 0; j < visible; ++j) max = std::max(max, weights[j] *= scale());
+      float sum = chunk.miss_key != nullptr ? std::exp2(miss - max) : 0;
+      for (size_t j = 0; j < visible; ++j) sum += weights[j] = std::exp2(weights[j] - max);
+      float* out = chunk.out + Index(t, h) * dim;
+      std::fill_n(out, dim, 0.0f);
+      AddWeightedRows({visible, dim, row}, weights.data(), values, out);
+      max_[Index(t, h)] = max;
+      sum_[Index(t, h)] = sum;
+    }
+  }
+}
+
+// Head and token: every query chooses for itself.
+void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, const Unit& unit) {
+  const size_t dim = options_.dim;
+  const size_t blocks = memory.size();
+  const size_t k = chosen_count_;
+  const LandmarkPanels& panels = memory.landmarks(unit.kv_head);
+  const size_t count = (unit.last - unit.first) * group();
+  std::vector<float> queries(count * dim);
+  std::vector<float> scores(count * k);
+  std::vector<BestBlocks> best(count);
+  size_t n = 0;
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t g = 0; g < group(); ++g, ++n) {
+      const size_t head = unit.kv_head * group() + g;
+      Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, head), &queries[n * dim]);
+      best[n].Reset(k, &scores[n * k], &chosen_[Index(t, head) * k]);
+    }
+  }
+  // Older blocks share slot 0; the latest k' stand in slots of their own.
+  const size_t old = exact() ? blocks : blocks - k;
+  SearchLandmarks(panels, 0, old, count, queries.data(), best.data());
+  std::vector<float> key(dim), turned(dim);
+  for (size_t b = old; b < blocks; ++b) {
+    panels.Read(b, key.data());
+    const auto distance = static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(b - old + 1);
+    n = 0;
+    for (size_t t = unit.first; t < unit.last; ++t) {
+      for (size_t g = 0; g < group(); ++g, ++n) {
+        Turn(distance, Query(chunk, t, unit.kv_head * group() + g), turned.data());
+        float score;
+        DotRows({1, dim, dim}, turned.data(), key.data(), &score);
+        best[n].Offer(score, static_cast<int32_t>(b));
+      }
+    }
+  }
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      int32_t* chosen = &chosen_[Index(t, h) * k];
+      std::sort(chosen, chosen + k);
+    }
+  }
+}
+
+// Scores of all landmarks for one query, natural units.
+void MemoryAttention::RowScores(const LayerMemory& memory, const Chunk& chunk, size_t row, size_t head, float* scores) {
+  const size_t dim = options_.dim;
+  const size_t blocks = memory.size();
+  const LandmarkPanels& panels = memory.landmarks(head / group());
+  std::vector<float> turned(dim), key(dim);
+  const float* q = Query(chunk, row, head);
+  Turn(static_cast<ptrdiff_t>(prefix_), q, turned.data());
+  ScoreLandmarks(panels, 1, turned.data(), RoundUp(blocks, LandmarkPanels::kPanelColumns), scores);
+  for (size_t b = exact() ? blocks : blocks - chosen_count_; b < blocks; ++b) {
+    const size_t slot = b + chosen_count_ - blocks + 1;
+    Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), q, turned.data());
+    panels.Read(b, key.data());
+    DotRows({1, dim, dim}, turned.data(), key.data(), &scores[b]);
+  }
+  const float factor = 1.0f / std::sqrt(static_cast<float>(dim));
+  for (size_t b = 0; b < blocks; ++b) scores[b] *= factor;
+}
+
+// Queries that choose together: the softmax of each over all landmarks, its maximum over them, then the best k'.
+void MemoryAttention::ChooseTogether(const LayerMemory& memory, const Chunk& chunk) {
+  const size_t blocks = memory.size();
+  const size_t k = chosen_count_;
+  const size_t heads = options_.query_heads;
+  const size_t members = options_.group_chooses_together ? group() : 1;  // heads that choose as one
+  const bool over_rows = options_.granularity == Granularity::kHead;
+  const bool over_heads = options_.granularity == Granularity::kToken;
+  const size_t head_sets = over_heads ? 1 : heads / members;
+  const size_t row_sets = over_rows ? 1 : chunk.time;
+  ParallelFor(head_sets * row_sets, [&](size_t chooser, int) {
+    const size_t heads_each = heads / head_sets;
+    const size_t first_head = chooser % head_sets * heads_each;
+    const size_t first_row = chooser / head_sets;
+    const size_t last_row = over_rows ? chunk.time : first_row + 1;
+    std::vector<float> scores(RoundUp(blocks, LandmarkPanels::kPanelColumns));
+    std::vector<float> together(blocks, kNothing);
+    for (size_t t = first_row; t < last_row; ++t) {
+      for (size_t h = first_head; h < first_head + heads_each; ++h) {
+        RowScores(memory, chunk, t, h, scores.data());
+        // The logarithm of the softmax orders the same.
+        const float max = *std::max_element(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(blocks));
+        float sum = 0;
+        for (size_t b = 0; b < blocks; ++b) sum += std::exp(scores[b] - max);
+        const float log_sum = max + std::log(sum);
+        for (size_t b = 0; b < blocks; ++b) together[b] = std::max(together[b], scores[b] - log_sum);
+      }
+    }
+    std::vector<float> best_scores(k);
+    std::vector<int32_t> best_blocks(k);
+    BestBlocks best;
+    best.Reset(k, best_scores.data(), best_blocks.data());
+    for (size_t b = 0; b < blocks; ++b) best.Offer(together[b], static_cast<int32_t>(b));
+    std::sort(best_blocks.begin(), best_blocks.end());
+    for (size_t t = first_row; t < last_row; ++t) {
+      for (size_t h = first_head; h < first_head + heads_each; ++h) {
+        std::copy(best_blocks.begin(), best_blocks.end(), chosen_.begin() + static_cast<ptrdiff_t>(Index(t, h) * k));
+      }
+    }
+  });
+}
+
+// Reads the chosen blocks, each once for all queries of the unit that chose it.
+void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const Unit& unit) {
+  const size_t dim = options_.dim;
+  const size_t blocks = memory.size();
+  const size_t k = chosen_count_;
+  const bool miss = chunk.miss_key != nullptr;
+  // Lists of the choosers of each block, [row][head of the group][place].
+  const size_t choices = (unit.last - unit.first) * group() * k;
+  std::vector<int32_t> next(choices), distinct;
+  thread_local std::vector<int32_t> first;  // by block; -1: not chosen. Left so by every call.
+  if (first.size() < blocks) first.resize(blocks, -1);
+  size_t n = 0;
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      const size_t cell = Index(t, h);
+      if (miss) {
+        float score;
+        DotRows({1, dim, dim}, Query(chunk, t, h), &miss_key_[unit.kv_head * dim], &score);
+        miss_share_[cell] = std::exp2(score * scale() - max_[cell]) / sum_[cell];
+        memory_max_[cell] = kNothing;
+        memory_sum_[cell] = 0;
+        std::fill_n(&memory_out_[cell * dim], dim, 0.0f);
+        if (static_cast<double>(miss_share_[cell]) < options_.miss_cutoff) {
+          std::fill_n(&gates_[cell * k], k, kNothing);
+          n += k;
+          continue;
+        }
+      }
+      for (size_t i = 0; i < k; ++i, ++n) {
+        int32_t& head_of_list = first[static_cast<size_t>(chosen_[cell * k + i])];
+        if (head_of_list < 0) distinct.push_back(chosen_[cell * k + i]);
+        next[n] = head_of_list;
+        head_of_list = static_cast<int32_t>(n);
+      }
+    }
+  }
+  std::sort(distinct.begin(), distinct.end());
+  std::vector<float> queries, gates;
+  std::vector<RunningGroup> groups;
+  std::vector<size_t> cells;
+  for (const int32_t block : distinct) {
+    queries.clear();
+    groups.clear();
+    cells.clear();
+    for (int32_t choice = first[static_cast<size_t>(block)]; choice >= 0; choice = next[static_cast<size_t>(choice)]) {
+      const size_t place = static_cast<size_t>(choice) % k;
+      const size_t member = static_cast<size_t>(choice) / k;
+      const size_t t = unit.first + member / group();
+      const size_t h = unit.kv_head * group() + member % group();
+      const size_t cell = Index(t, h);
+      const bool recent = static_cast<size_t>(block) + k >= blocks;
+      const size_t slot = place + (recent ? 1 : 0);
+      queries.resize(queries.size() + dim);
+      float* q = queries.data() + queries.size() - dim;
+      Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), Query(chunk, t, h), q);
+      for (size_t i = 0; i < dim; ++i) q[i] *= scale();
+      if (miss) {
+        groups.push_back({&memory_max_[cell], &memory_sum_[cell], &memory_out_[cell * dim]});
+      } else {
+        groups.push_back({&max_[cell], &sum_[cell], chunk.out + cell * dim});
+      }
+      cells.push_back(cell * k + place);
+    }
+    first[static_cast<size_t>(block)] = -1;
+    gates.resize(groups.size());
+    ReadBlock(options_.block, memory.Block(static_cast<size_t>(block), unit.kv_head), groups.size(), queries.data(),
+              groups.data(), gates.data());
+    for (size_t i = 0; i < cells.size(); ++i) gates_[cells[i]] = gates[i];
+  }
+}
+
+// Without landmarks every block is read by every query.
+void MemoryAttention::ReadAll(const LayerMemory& memory, const Chunk& chunk, const Unit& unit) {
+  const size_t dim = options_.dim;
+  std::vector<float> queries;
+  std::vector<RunningGroup> groups;
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      const float* q = Query(chunk, t, h);
+      for (size_t i = 0; i < dim; ++i) queries.push_back(q[i] * scale());
+      const size_t cell = Index(t, h);
+      groups.push_back({&max_[cell], &sum_[cell], chunk.out + cell * dim});
+    }
+  }
+  for (size_t b = 0; b < memory.size(); ++b) {
+    ReadBlock(options_.block, memory.Block(b, unit.kv_head), groups.size(), queries.data(), groups.data(), nullptr);
+  }
+}
+
+// Divides by the sums; what the memory gave under the context-miss token is added with the token's share.
+void MemoryAttention::Combine(const Chunk& chunk, const Unit& unit) {
+  const size_t dim = options_.dim;
+  const size_t k = chosen_count_;
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      const size_t cell = Index(t, h);
+      float* out = chunk.out + cell * dim;
+      const float inverse = 1.0f / sum_[cell];
+      for (size_t i = 0; i < dim; ++i) out[i] *= inverse;
+      if (k == 0) continue;
+      const bool miss = chunk.miss_key != nullptr;
+      const bool skipped = miss && memory_sum_[cell] == 0;
+      const float max = miss ? memory_max_[cell] : max_[cell];
+      const float factor = !miss ? inverse : skipped ? 0.0f : miss_share_[cell] / memory_sum_[cell];
+      if (miss && !skipped) AddWeightedRows({1, dim, dim}, &factor, &memory_out_[cell * dim], out);
+      for (size_t i = 0; i < k; ++i) {
+        float& gate = gates_[cell * k + i];
+        gate = skipped ? 0.0f : std::exp2(gate - max) * factor;
+      }
+    }
+  }
+}
+
+// Keys that are stored are rotated by their place in the block alone, from the numbers before any rotation, so that
+// equal keys are stored equal wherever they stood.
+void MemoryAttention::StoreLocal(LayerMemory& memory, const Chunk& chunk) {
+  const size_t rows = unfinished_ + chunk.time;
+  const size_t row = memory.row_floats();
+  const size_t columns = options_.block.columns();
+  if (!exact() && rows > columns) {
+    float* keys = memory.LocalKeys(rows);
+    for (size_t r = columns; r < rows; ++r) {
+      std::copy_n(chunk.qkv + (r - unfinished_) * width() + options_.query_heads * options_.dim, row, keys + r * row);
+    }
+    RunRotary(rows - columns, {keys + columns * row, row, options_.kv_heads, options_.dim, offset_cosine_.data(),
+                               offset_sine_.data(), columns, options_.rotary == RotaryLayout::kInterleaved, false});
+  }
+  memory.Finish(rows);
+  if (options_.memory_blocks > 0) memory.KeepLatest(options_.memory_blocks);
+}
+
+size_t MemoryAttention::workspace_bytes() const {
+  size_t floats = 0;
+  for (const auto* values :
+       {&cosine_, &sine_, &max_, &sum_, &memory_max_, &memory_sum_, &memory_out_, &miss_share_, &gates_, &saved_}) {
+    floats += values->capacity();
+  }
+  return floats * sizeof(float) + chosen_.capacity() * sizeof(int32_t);
+}
+
+}  // namespace cairn

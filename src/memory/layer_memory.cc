@@ -1,0 +1,80 @@
+#include "memory/layer_memory.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace cairn {
+
+LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads)
+    : shape_(shape), kv_heads_(kv_heads), landmarks_(kv_heads, LandmarkPanels(shape.dim)) {}
+
+float* LayerMemory::LocalKeys(size_t rows) {
+  if (keys_.size() < rows * row_floats()) {
+    keys_.resize(rows * row_floats());
+    values_.resize(rows * row_floats());
+  }
+  return keys_.data();
+}
+
+float* LayerMemory::LocalValues(size_t rows) {
+  LocalKeys(rows);
+  return values_.data();
+}
+
+void LayerMemory::Finish(size_t rows) {
+  const size_t columns = shape_.columns();
+  const size_t finished = rows / columns;
+  const size_t row = row_floats();
+  for (size_t b = 0; b < finished; ++b) {
+    auto data = std::make_shared<AlignedBuffer<float>>(kv_heads_ * shape_.floats());
+    for (size_t h = 0; h < kv_heads_; ++h) {
+      const size_t at = b * columns * row + h * shape_.dim;
+      StoreBlock(shape_, &keys_[at], &values_[at], row, data->data() + h * shape_.floats());
+      if (shape_.landmark) landmarks_[h].Append(&keys_[at + shape_.tokens * row]);
+    }
+    blocks_.push_back(std::move(data));
+  }
+  unfinished_ = rows - finished * columns;
+  if (finished == 0) return;
+  const auto begin = static_cast<ptrdiff_t>(finished * columns * row);
+  const auto end = static_cast<ptrdiff_t>(rows * row);
+  std::copy(keys_.begin() + begin, keys_.begin() + end, keys_.begin());
+  std::copy(values_.begin() + begin, values_.begin() + end, values_.begin());
+}
+
+void LayerMemory::KeepLatest(size_t limit) {
+  if (blocks_.size() <= limit) return;
+  const size_t extra = blocks_.size() - limit;
+  blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(extra));
+  forgotten_ += extra;
+  if (shape_.landmark) {
+    for (LandmarkPanels& panels : landmarks_) panels.EraseFront(extra);
+  }
+}
+
+void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
+  CAIRN_CHECK(blocks >= forgotten_ && blocks <= total());
+  const size_t kept = blocks - forgotten_;
+  if (kept == blocks_.size()) {
+    CAIRN_CHECK(unfinished <= unfinished_);
+    unfinished_ = unfinished;
+    return;
+  }
+  CAIRN_CHECK(unfinished < shape_.columns());
+  LocalKeys(shape_.columns());
+  for (size_t h = 0; h < kv_heads_; ++h) {
+    LoadBlock(shape_, Block(kept, h), unfinished, row_floats(), &keys_[h * shape_.dim], &values_[h * shape_.dim]);
+    if (shape_.landmark) landmarks_[h].Truncate(kept);
+  }
+  blocks_.resize(kept);
+  unfinished_ = unfinished;
+}
+
+size_t LayerMemory::bytes() const {
+  size_t sum = blocks_.size() * kv_heads_ * shape_.floats() * sizeof(float);
+  for (const LandmarkPanels& panels : landmarks_) sum += panels.bytes();
+  return sum + (keys_.capacity() + values_.capacity()) * sizeof(float);
+}
+
+}  // namespace cairn

@@ -1,0 +1,55 @@
+// What one layer of a session remembers: finished blocks and their landmarks, and the unfinished block.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "attention/block_kernels.h"
+
+namespace cairn {
+
+// Copying shares the finished blocks, which never change; the rest is copied.
+class LayerMemory {
+ public:
+  LayerMemory(const BlockShape& shape, size_t kv_heads);
+
+  const BlockShape& shape() const { return shape_; }
+  size_t kv_heads() const { return kv_heads_; }
+  size_t row_floats() const { return kv_heads_ * shape_.dim; }
+
+  // Finished blocks that are kept, the oldest first, and how many have been forgotten before them.
+  size_t size() const { return blocks_.size(); }
+  size_t forgotten() const { return forgotten_; }
+  size_t total() const { return forgotten_ + blocks_.size(); }
+  const float* Block(size_t index, size_t kv_head) const { return blocks_[index]->data() + kv_head * shape_.floats(); }
+  // Only of blocks with landmarks.
+  const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]; }
+
+  // The unfinished block, rows of [kv_head][dim].
+  size_t unfinished() const { return unfinished_; }
+  float* LocalKeys(size_t rows);    // makes room for that many rows
+  float* LocalValues(size_t rows);  // after LocalKeys
+
+  // `rows` local rows, keys as they are to be stored, become finished blocks and the new unfinished block.
+  void Finish(size_t rows);
+
+  // Forgets the oldest blocks beyond `limit`.
+  void KeepLatest(size_t limit);
+  // Back to an earlier state: `blocks` finished ones in total (none of them forgotten) and `unfinished` rows.
+  void Truncate(size_t blocks, size_t unfinished);
+
+  size_t bytes() const;  // shared blocks included
+
+ private:
+  using Data = std::shared_ptr<const AlignedBuffer<float>>;
+
+  BlockShape shape_;
+  size_t kv_heads_;
+  std::vector<Data> blocks_;
+  size_t forgotten_ = 0;
+  std::vector<LandmarkPanels> landmarks_;  // one a KV head
+  size_t unfinished_ = 0;
+  std::vector<float> keys_, values_;
+};
+
+}  // namespace cairn
