@@ -11,13 +11,14 @@ find_package(ICU REQUIRED COMPONENTS uc i18n)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(lzma REQUIRED IMPORTED_TARGET liblzma)
 # Optional: training with several processes.
 find_package(MPI COMPONENTS C)
 
 add_library(cairn_dependencies INTERFACE)
 target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy
                       nlohmann_json::nlohmann_json CLI11::CLI11 DNNL::dnnl Threads::Threads
-                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash)
+                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash PkgConfig::lzma)
 if(NOT CAIRN_SANITIZE MATCHES "thread")
   target_link_libraries(cairn_dependencies INTERFACE OpenMP::OpenMP_CXX)
 endif()

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 
 #include "attention/fused.h"
 #include "attention/memory_reference.h"
@@ -95,19 +94,6 @@ void CheckFused(const AttentionGolden& golden, const std::string& name, GoldenRe
   check("dq", dq, golden.dq);
   check("dk", dk, golden.dk);
   check("dv", dv, golden.dv);
-}
-
-// Runs `check` under one instruction set or all.
-void UnderInstructionSets(bool every, const std::string& name, const std::function<void(const std::string&)>& check) {
-  if (!every) {
-    check(name + " " + ActiveInstructionSet().name);
-    return;
-  }
-  for (const InstructionSet& set : InstructionSets()) {
-    ForceInstructionSet(set.name);
-    check(name + " " + set.name);
-  }
-  ForceInstructionSet("");
 }
 
 void RunAttention(const SafetensorsFile& file, bool every_instruction_set, GoldenReport& report) {
@@ -276,6 +262,18 @@ void RunMemory(const SafetensorsFile& file, bool every_instruction_set, GoldenRe
 
 }  // namespace
 
+void UnderInstructionSets(bool every, const std::string& name, const std::function<void(const std::string&)>& check) {
+  if (!every) {
+    check(name + " " + ActiveInstructionSet().name);
+    return;
+  }
+  for (const InstructionSet& set : InstructionSets()) {
+    ForceInstructionSet(set.name);
+    check(name + " " + set.name);
+  }
+  ForceInstructionSet("");
+}
+
 bool GoldenReport::ok() const {
   return !checks.empty() &&
          std::all_of(checks.begin(), checks.end(), [](const GoldenCheck& check) { return check.ok; });
@@ -294,11 +292,13 @@ GoldenReport RunGolden(const std::filesystem::path& path, bool every_instruction
   } else if (file.Has("targets") && file.Has("loss")) {
     report.kind = "training step";
     RunTrainingStepGolden(file, report);
+  } else if (file.Has("chunk_ends") && file.Has("next_token_logprob")) {
+    report.kind = "stories";
+    RunStoriesGolden(file, path, every_instruction_set, report);
   } else {
-    std::string kind = file.Has("next_token_logprob") ? "whole-model inference" : "";
-    if (!kind.empty()) kind = " (it looks like a " + kind + " file)";
-    Fail("'{}' is of a kind that this version does not know{}; it runs attention, memory and training-step files",
-         path.string(), kind);
+    Fail(
+        "'{}' is of a kind that this version does not know; it runs attention, memory, training-step and stories files",
+        path.string());
   }
   return report;
 }

@@ -1,6 +1,7 @@
 // Pieces that the kinds of golden files share, and the kinds that have a file of their own.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,14 @@ std::vector<T> As(const Tensor& tensor) {
   return {tensor.span().begin(), tensor.span().end()};
 }
 
+// Runs `check` with the name of an implementation under one instruction set, or under each.
+void UnderInstructionSets(bool every, const std::string& name, const std::function<void(const std::string&)>& check);
+
 // One whole forward, backward and AdamW step of a small model.
 void RunTrainingStepGolden(const SafetensorsFile& file, GoldenReport& report);
+
+// A pretrained model with a landmark, fed in chunks. The model is looked for near `path`.
+void RunStoriesGolden(const SafetensorsFile& file, const std::filesystem::path& path, bool every_instruction_set,
+                      GoldenReport& report);
 
 }  // namespace cairn

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/random.h"
+#include "base/threads.h"
 
 namespace cairn {
 
@@ -26,14 +28,19 @@ void LayerMemory::Finish(size_t rows) {
   const size_t columns = shape_.columns();
   const size_t finished = rows / columns;
   const size_t row = row_floats();
+  std::vector<std::shared_ptr<AlignedBuffer<float>>> fresh(finished);
+  for (auto& data : fresh) data = std::make_shared<AlignedBuffer<float>>(kv_heads_ * shape_.floats());
+  ParallelFor(finished * kv_heads_, [&](size_t index, int) {
+    const size_t b = index / kv_heads_;
+    const size_t h = index % kv_heads_;
+    const size_t at = b * columns * row + h * shape_.dim;
+    StoreBlock(shape_, &keys_[at], &values_[at], row, fresh[b]->data() + h * shape_.floats());
+  });
   for (size_t b = 0; b < finished; ++b) {
-    auto data = std::make_shared<AlignedBuffer<float>>(kv_heads_ * shape_.floats());
-    for (size_t h = 0; h < kv_heads_; ++h) {
-      const size_t at = b * columns * row + h * shape_.dim;
-      StoreBlock(shape_, &keys_[at], &values_[at], row, data->data() + h * shape_.floats());
-      if (shape_.landmark) landmarks_[h].Append(&keys_[at + shape_.tokens * row]);
+    for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
+      landmarks_[h].Append(&keys_[(b * columns + shape_.tokens) * row + h * shape_.dim]);
     }
-    blocks_.push_back(std::move(data));
+    blocks_.push_back(std::move(fresh[b]));
   }
   unfinished_ = rows - finished * columns;
   if (finished == 0) return;
@@ -69,6 +76,31 @@ void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
   }
   blocks_.resize(kept);
   unfinished_ = unfinished;
+}
+
+void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
+  const size_t originals = blocks_.size();
+  CAIRN_CHECK(originals > 0);
+  const size_t wanted = std::max(blocks, originals) - originals;
+  std::vector<std::shared_ptr<AlignedBuffer<float>>> copies(wanted);
+  ParallelFor(wanted, [&](size_t index, int) {
+    Random random(seed * 1000003 + index);
+    auto copy = std::make_shared<AlignedBuffer<float>>(kv_heads_ * shape_.floats());
+    const AlignedBuffer<float>& original = *blocks_[index % originals];
+    for (size_t i = 0; i < copy->size(); ++i) {
+      (*copy)[i] = original[i] * (1.0f + 0.25f * static_cast<float>(random.Uniform() - 0.5));
+    }
+    copies[index] = std::move(copy);
+  });
+  std::vector<float> key(shape_.dim);
+  for (auto& copy : copies) {
+    for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
+      const float* keys = copy->data() + h * shape_.floats();
+      for (size_t i = 0; i < shape_.dim; ++i) key[i] = keys[i * shape_.padded_columns() + shape_.tokens];
+      landmarks_[h].Append(key.data());
+    }
+    blocks_.push_back(std::move(copy));
+  }
 }
 
 size_t LayerMemory::bytes() const {

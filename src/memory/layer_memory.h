@@ -1,6 +1,7 @@
 // What one layer of a session remembers: finished blocks and their landmarks, and the unfinished block.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -37,6 +38,9 @@ class LayerMemory {
   void KeepLatest(size_t limit);
   // Back to an earlier state: `blocks` finished ones in total (none of them forgotten) and `unfinished` rows.
   void Truncate(size_t blocks, size_t unfinished);
+
+  // For benchmarks: appends copies of the finished blocks, slightly disturbed, until there are `blocks`.
+  void FillWithCopies(size_t blocks, uint64_t seed);
 
   size_t bytes() const;  // shared blocks included
 

@@ -1,0 +1,315 @@
+#include "infer/session.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "kernels/elementwise.h"
+
+namespace cairn {
+
+namespace {
+
+// Tokens of a page of the KV cache with full attention.
+constexpr size_t kPageTokens = 64;
+// Rows of logits at a time.
+constexpr size_t kHeadRows = 64;
+
+SessionOptions Resolve(const ModelConfig& config, SessionOptions options) {
+  const LandmarkConfig& trained = config.landmark;
+  if (options.attention == AttentionKind::kXl) {
+    Fail("sessions have full or landmark attention; Transformer-XL models run with full attention");
+  }
+  if (options.attention == AttentionKind::kFull) {
+    options.block_length = 0;
+    if (options.chunk_length == 0) options.chunk_length = 512;
+  } else {
+    if (!config.has_landmark()) {
+      Fail("the model has no landmark token; use full attention, or give it landmarks with cairn tune");
+    }
+    if (options.block_length == 0) options.block_length = trained.block_length;
+    if (options.block_length == 0) Fail("the model does not say its block length; set one");
+    if (options.block_length > (size_t{1} << 20)) Fail("a block of {} tokens is too long", options.block_length);
+    const size_t stride = options.block_length + 1;
+    if (options.chunk_length == 0) {
+      // Chunk and slots together fill the trained context, in whole blocks.
+      const size_t slots = (std::min(options.top_k, config.max_position_embeddings) + 1) * stride;
+      const size_t room = config.max_position_embeddings > slots ? config.max_position_embeddings - slots : 0;
+      const size_t most = std::max<size_t>(1, 1024 / stride);
+      options.chunk_length = std::clamp<size_t>(room / stride, 1, most) * options.block_length;
+    }
+  }
+  if (options.chunk_length > (size_t{1} << 20)) Fail("a chunk of {} tokens is too long", options.chunk_length);
+  if (!(options.miss_cutoff >= 0 && options.miss_cutoff <= 1)) Fail("the cutoff must be between 0 and 1");
+  if (options.miss_cutoff > 0 && !trained.context_miss.enabled) {
+    Fail("the model has no context-miss token, so there is nothing to cut off");
+  }
+  return options;
+}
+
+MemoryAttentionOptions AttentionOptions(const ModelConfig& config, const SessionOptions& options) {
+  MemoryAttentionOptions attention;
+  attention.query_heads = config.num_attention_heads;
+  attention.kv_heads = config.num_key_value_heads;
+  attention.dim = config.head_dim;
+  const bool landmarks = options.attention == AttentionKind::kLandmark;
+  attention.block = {config.head_dim, landmarks ? options.block_length : kPageTokens, landmarks};
+  attention.rotary = config.rotary_layout;
+  attention.frequencies = RotaryFrequencies(config);
+  attention.top_k = options.top_k;
+  attention.memory_blocks = landmarks ? options.memory_blocks : DivideUp(options.memory_blocks, kPageTokens);
+  attention.granularity = options.granularity;
+  attention.exact_positions = options.exact_positions;
+  attention.group_chooses_together = options.group_chooses_together;
+  attention.miss_cutoff = options.miss_cutoff;
+  return attention;
+}
+
+void Grow(AlignedBuffer<float>& buffer, size_t size) {
+  if (buffer.size() < size) buffer = AlignedBuffer<float>(size);
+}
+
+}  // namespace
+
+SessionOptions DefaultSessionOptions(const ModelConfig& config) {
+  SessionOptions options;
+  options.attention = config.landmark.attention == AttentionKind::kLandmark && config.has_landmark()
+                          ? AttentionKind::kLandmark
+                          : AttentionKind::kFull;
+  return options;
+}
+
+Session::Session(std::shared_ptr<const InferenceModel> model, const SessionOptions& options)
+    : model_(std::move(model)),
+      options_(Resolve(model_->config(), options)),
+      attention_(AttentionOptions(model_->config(), options_)) {
+  Reset();
+}
+
+Session::Session(const Session& other)
+    : model_(other.model_),
+      options_(other.options_),
+      attention_(AttentionOptions(model_->config(), options_)),
+      layers_(other.layers_),
+      tokens_(other.tokens_),
+      logits_(other.logits_),
+      reads_(other.reads_),
+      read_row_(other.read_row_),
+      blocks_read_(other.blocks_read_),
+      chunks_(other.chunks_) {}
+
+Session Session::Fork() const { return Session(*this); }
+
+void Session::Reset() {
+  const ModelConfig& config = model_->config();
+  const MemoryAttentionOptions attention = AttentionOptions(config, options_);
+  layers_.clear();
+  for (size_t l = 0; l < config.num_hidden_layers; ++l) layers_.emplace_back(attention.block, attention.kv_heads);
+  tokens_.clear();
+  logits_.clear();
+  reads_.assign(options_.record_reads ? config.num_hidden_layers : 0, {});
+  blocks_read_ = 0;
+  chunks_ = 0;
+}
+
+void Session::SetTopK(size_t k) {
+  options_.top_k = k;
+  attention_.set_top_k(k);
+}
+
+void Session::Truncate(size_t tokens) {
+  if (tokens > tokens_.size()) Fail("cannot truncate to {} tokens: only {} were read", tokens, tokens_.size());
+  if (tokens == tokens_.size()) return;
+  const size_t length = landmarks() ? options_.block_length : kPageTokens;
+  if (tokens / length < layers_[0].forgotten()) {
+    Fail("cannot truncate to {} tokens: their block was evicted from the memory", tokens);
+  }
+  for (LayerMemory& layer : layers_) layer.Truncate(tokens / length, tokens % length);
+  tokens_.resize(tokens);
+  logits_.clear();
+  for (ChunkReads& reads : reads_) reads = {};
+}
+
+std::span<const float> Session::Logits() const {
+  if (logits_.empty()) Fail("there is nothing to continue: append at least one token first");
+  return logits_;
+}
+
+void Session::CheckTokens(std::span<const int32_t> tokens) const {
+  const ModelConfig& config = model_->config();
+  for (const int32_t id : tokens) {
+    if (id < 0 || static_cast<size_t>(id) >= config.vocab_size) {
+      Fail("token {} is not in the model's vocabulary of {}", id, config.vocab_size);
+    }
+    if (id == config.landmark.landmark_id) Fail("token {} is the landmark, which is inserted by rule", id);
+  }
+}
+
+void Session::Append(std::span<const int32_t> tokens, const LogitsSink& sink) {
+  CheckTokens(tokens);
+  std::vector<int32_t> ids;
+  const auto landmark = static_cast<int32_t>(model_->config().landmark.landmark_id);
+  for (size_t done = 0; done < tokens.size();) {
+    // The first chunk ends where it would have without the unfinished block, so that later ones begin on blocks.
+    const size_t unfinished = layers_[0].unfinished();
+    const size_t whole = options_.chunk_length;
+    const size_t count = std::min(tokens.size() - done, whole > unfinished ? whole - unfinished : whole);
+    ids.clear();
+    size_t place = unfinished;
+    for (size_t i = 0; i < count; ++i) {
+      ids.push_back(tokens[done + i]);
+      if (landmarks() && ++place == options_.block_length) {
+        ids.push_back(landmark);
+        place = 0;
+      }
+    }
+    const size_t first = tokens_.size();
+    tokens_.insert(tokens_.end(), tokens.begin() + static_cast<ptrdiff_t>(done),
+                   tokens.begin() + static_cast<ptrdiff_t>(done + count));
+    RunChunk(ids, first, sink);
+    done += count;
+  }
+}
+
+void Session::FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink) {
+  std::vector<int32_t> ordinary;
+  size_t place = layers_[0].unfinished();
+  for (const int32_t id : ids) {
+    const bool is_landmark = landmarks() && id == model_->config().landmark.landmark_id;
+    if (landmarks() && is_landmark != (place == options_.block_length)) {
+      Fail("position {} of the chunk {} a landmark, which blocks of {} tokens do not allow", &id - ids.data(),
+           is_landmark ? "is" : "is not", options_.block_length);
+    }
+    place = is_landmark ? 0 : place + 1;
+    if (!is_landmark) ordinary.push_back(id);
+  }
+  CheckTokens(ordinary);
+  if (ids.empty()) return;
+  const size_t first = tokens_.size();
+  tokens_.insert(tokens_.end(), ordinary.begin(), ordinary.end());
+  RunChunk(ids, first, sink);
+}
+
+void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink) {
+  const ModelConfig& config = model_->config();
+  const size_t rows = ids.size();
+  const size_t hidden = config.hidden_size;
+  const size_t inner = config.intermediate_size;
+  const float eps = static_cast<float>(config.rms_norm_eps);
+  Grow(x_, rows * hidden);
+  Grow(normed_, rows * hidden);
+  Grow(qkv_, rows * (config.query_size() + 2 * config.key_size()));
+  Grow(attended_, rows * config.query_size());
+  Grow(gate_up_, rows * 2 * inner);
+  Grow(act_, rows * inner);
+  Grow(rstd_, rows);
+  for (size_t r = 0; r < rows; ++r) model_->Embed(ids[r], x_.data() + r * hidden);
+
+  MemoryAttention::Chunk chunk;
+  chunk.time = rows;
+  chunk.qkv = qkv_.data();
+  chunk.out = attended_.data();
+  const auto normalise = [&](const std::vector<float>& weight) {
+    RunRmsNorm({rows, hidden}, {x_.data(), nullptr, weight.data(), eps, nullptr, normed_.data(), rstd_.data()});
+  };
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const InferenceModel::Layer& layer = model_->layers()[l];
+    normalise(layer.input_norm);
+    layer.qkv.Multiply(rows, normed_.data(), qkv_.data());
+    chunk.miss_key = landmarks() && !layer.miss_key.empty() ? layer.miss_key.data() : nullptr;
+    chunk.reads = options_.record_reads ? &reads_[l] : nullptr;
+    if (l == 0) attention_.Begin(layers_[l], chunk);
+    attention_.Run(layers_[l], chunk);
+    blocks_read_ += attention_.blocks_read();
+    layer.o.Multiply(rows, attended_.data(), x_.data(), true);
+    normalise(layer.post_norm);
+    layer.gate_up.Multiply(rows, normed_.data(), gate_up_.data());
+    RunSwiGlu({rows, inner}, gate_up_.data(), act_.data());
+    layer.down.Multiply(rows, act_.data(), x_.data(), true);
+  }
+  ++chunks_;
+  HeadRows(ids, first_token, sink);
+}
+
+// Logits after the ordinary tokens of a chunk: of all of them for a sink, else of the last.
+void Session::HeadRows(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink) {
+  const ModelConfig& config = model_->config();
+  const size_t hidden = config.hidden_size;
+  const size_t vocab = config.vocab_size;
+  std::vector<size_t> ordinary;
+  for (size_t r = 0; r < ids.size(); ++r) {
+    if (!landmarks() || ids[r] != config.landmark.landmark_id) ordinary.push_back(r);
+  }
+  if (ordinary.empty()) return;  // a landmark alone: what comes next does not change
+  read_row_ = ordinary.back();
+  const size_t skipped = sink ? 0 : ordinary.size() - 1;
+  std::vector<float> logits(std::min(kHeadRows, ordinary.size() - skipped) * vocab);
+  for (size_t begin = skipped; begin < ordinary.size(); begin += kHeadRows) {
+    const size_t count = std::min(kHeadRows, ordinary.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      RunRmsNorm({1, hidden},
+                 {x_.data() + ordinary[begin + i] * hidden, nullptr, model_->final_norm().data(),
+                  static_cast<float>(config.rms_norm_eps), nullptr, normed_.data() + i * hidden, rstd_.data()});
+    }
+    model_->head().Multiply(count, normed_.data(), logits.data());
+    for (size_t i = 0; i < count; ++i) {
+      float* row = logits.data() + i * vocab;
+      for (const int64_t id : {config.landmark.landmark_id, config.landmark.context_miss.token_id}) {
+        if (id >= 0) row[id] = -std::numeric_limits<float>::infinity();
+      }
+      if (sink) sink(first_token + begin + i, {row, vocab});
+      if (begin + i + 1 == ordinary.size()) logits_.assign(row, row + vocab);
+    }
+  }
+}
+
+std::vector<Session::LayerReads> Session::LastReads() const {
+  std::vector<LayerReads> result;
+  const size_t heads = model_->config().num_attention_heads;
+  for (size_t l = 0; l < reads_.size(); ++l) {
+    const ChunkReads& reads = reads_[l];
+    if (reads.chosen == 0) continue;
+    LayerReads layer{l, {}};
+    const size_t begin = read_row_ * heads * reads.chosen;
+    std::vector<std::pair<int32_t, float>> all;
+    for (size_t i = begin; i < begin + heads * reads.chosen; ++i) all.emplace_back(reads.blocks[i], reads.gates[i]);
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [block, gate] : all) {
+      if (layer.blocks.empty() || layer.blocks.back().block != static_cast<size_t>(block)) {
+        layer.blocks.push_back({static_cast<size_t>(block), 0});
+      }
+      layer.blocks.back().gate += static_cast<double>(gate) / static_cast<double>(heads);
+    }
+    result.push_back(std::move(layer));
+  }
+  return result;
+}
+
+Session::Counters Session::counters() const {
+  Counters counters;
+  counters.blocks = landmarks() ? layers_[0].total() : 0;
+  counters.blocks_kept = landmarks() ? layers_[0].size() : 0;
+  for (const LayerMemory& layer : layers_) counters.memory_bytes += layer.bytes();
+  for (const auto* buffer : {&x_, &normed_, &qkv_, &attended_, &gate_up_, &act_, &rstd_}) {
+    counters.workspace_bytes += buffer->size() * sizeof(float);
+  }
+  counters.workspace_bytes +=
+      attention_.workspace_bytes() + logits_.capacity() * sizeof(float) + tokens_.capacity() * sizeof(int32_t);
+  counters.blocks_read = blocks_read_;
+  counters.chunks = chunks_;
+  return counters;
+}
+
+void Session::FillMemory(size_t blocks) {
+  const size_t length = landmarks() ? options_.block_length : kPageTokens;
+  const size_t before = layers_[0].size();
+  if (before == 0) Fail("there is no finished block to copy");
+  for (size_t l = 0; l < layers_.size(); ++l) layers_[l].FillWithCopies(blocks, l);
+  const size_t added = (std::max(blocks, before) - before) * length;
+  std::vector<int32_t> copies;
+  for (size_t i = 0; i < added; ++i) copies.push_back(tokens_[i % (before * length)]);
+  tokens_.insert(tokens_.begin() + static_cast<ptrdiff_t>(before * length), copies.begin(), copies.end());
+}
+
+}  // namespace cairn

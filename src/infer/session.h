@@ -1,0 +1,107 @@
+// A session: one text being read and written by a model, with its memory. All mutable state of inference is here.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "attention/granularity.h"
+#include "infer/inference_model.h"
+#include "infer/memory_attention.h"
+
+namespace cairn {
+
+struct SessionOptions {
+  AttentionKind attention = AttentionKind::kLandmark;  // kLandmark or kFull
+  size_t block_length = 0;                             // L; 0: the model's
+  size_t top_k = 4;                                    // blocks retrieved
+  size_t chunk_length = 0;   // ordinary tokens fed at once; 0: what the trained context allows
+  size_t memory_blocks = 0;  // blocks kept, the latest ones; 0: all
+  Granularity granularity = Granularity::kHeadAndToken;
+  bool exact_positions = false;         // true distances instead of slots
+  bool group_chooses_together = false;  // query heads that share a KV head choose the same blocks
+  double miss_cutoff = 0;               // see MemoryAttentionOptions
+  bool record_reads = false;            // keep what the last chunk read
+};
+
+// Attention as the model was trained, everything else by default.
+SessionOptions DefaultSessionOptions(const ModelConfig& config);
+
+// Not thread-safe; uses all threads inside. Sessions on one model may run on different threads.
+class Session {
+ public:
+  // Throws Error when the options do not fit the model.
+  Session(std::shared_ptr<const InferenceModel> model, const SessionOptions& options);
+
+  const InferenceModel& model() const { return *model_; }
+  const SessionOptions& options() const { return options_; }  // every default resolved
+
+  // Called with the number of a token in the text and the logits after it, [vocab_size].
+  using LogitsSink = std::function<void(size_t token, std::span<const float> logits)>;
+
+  // Reads ordinary tokens; landmarks are inserted by rule. `sink`, when given, gets the logits after every token.
+  void Append(std::span<const int32_t> tokens, const LogitsSink& sink = nullptr);
+  // One chunk of positions, landmarks included: they must stand where the block length says. For comparisons with other
+  // implementations.
+  void FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink = nullptr);
+
+  // After the last token, [vocab_size]; landmark and context-miss token have -infinity. Throws Error when nothing was
+  // read since the start or since Truncate.
+  std::span<const float> Logits() const;
+
+  const std::vector<int32_t>& tokens() const { return tokens_; }  // ordinary ones, all of them
+  size_t block_length() const { return options_.block_length; }
+
+  // A copy that goes its own way; finished blocks are shared.
+  Session Fork() const;
+  // Forgets everything after the first `tokens` tokens. Throws Error when they stand in blocks that were evicted.
+  void Truncate(size_t tokens);
+  void Reset();
+  void SetTopK(size_t k);
+
+  // Blocks whose tokens are [block * L, (block + 1) * L), and how much of the attention went to them: the mean over the
+  // heads of each layer.
+  struct LayerReads {
+    size_t layer;
+    std::vector<BlockRead> blocks;  // in text order
+  };
+  // Of the last token that was read; empty without record_reads.
+  std::vector<LayerReads> LastReads() const;
+
+  struct Counters {
+    size_t blocks = 0;           // finished so far, evicted ones included
+    size_t blocks_kept = 0;      // of them in memory
+    size_t memory_bytes = 0;     // blocks and landmarks
+    size_t workspace_bytes = 0;  // everything else of the session
+    size_t blocks_read = 0;      // reads of a block by a query since the start
+    size_t chunks = 0;
+  };
+  Counters counters() const;
+
+  // For benchmarks: copies of the finished blocks, slightly disturbed, until there are `blocks` of them. What is
+  // generated afterwards has no meaning.
+  void FillMemory(size_t blocks);
+
+ private:
+  Session(const Session& other);
+  bool landmarks() const { return options_.attention == AttentionKind::kLandmark; }
+  void CheckTokens(std::span<const int32_t> tokens) const;
+  void RunChunk(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
+  void HeadRows(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
+
+  std::shared_ptr<const InferenceModel> model_;
+  SessionOptions options_;
+  MemoryAttention attention_;
+  std::vector<LayerMemory> layers_;
+  std::vector<int32_t> tokens_;
+  std::vector<float> logits_;  // empty: none
+  std::vector<ChunkReads> reads_;
+  size_t read_row_ = 0;  // row of the last ordinary token in them
+  size_t blocks_read_ = 0;
+  size_t chunks_ = 0;
+  // [rows][...], grown to the largest chunk.
+  AlignedBuffer<float> x_, normed_, qkv_, attended_, gate_up_, act_, rstd_;
+};
+
+}  // namespace cairn
