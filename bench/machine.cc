@@ -51,7 +51,7 @@ double IntegerRounds(size_t rounds, float* sink) {
   constexpr int kChains = 12;
   V a[kChains];
   for (int i = 0; i < kChains; ++i) a[i] = hn::Set(d, i);
-  const V x = hn::Set(d, 0x01020304);
+  V x = hn::Set(d, 0x01020304);
   const V y = hn::Set(d, 0x02010102);
   const auto add = [&](V sum) HWY_ATTR {
 #if HWY_TARGET == HWY_AVX3_DL
@@ -71,12 +71,8 @@ double IntegerRounds(size_t rounds, float* sink) {
 #pragma GCC unroll 12
     for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
 #pragma GCC unroll 12
-    for (int i = 0; i < kChains; ++i) {
-      a[i] = add(a[i]);
-#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
-      asm volatile("" : "+x"(a[i].raw));  // constant factors: else the sums would be computed without the loop
-#endif
-    }
+    for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
+    x = hn::Xor(x, a[0]);  // else the products could leave the loop
   }
   V sum = a[0];
   for (int i = 1; i < kChains; ++i) sum = hn::Add(sum, a[i]);

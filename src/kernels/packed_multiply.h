@@ -9,20 +9,25 @@
 
 namespace cairn {
 
-// The rows that are multiplied, rounded to int8 with a scale for 32 numbers: [m][blocks].
+// What a block of 32 numbers of a row that is multiplied becomes: its quads, which lie as the instruction set wants
+// them, and behind them this.
+struct RecordTail {
+  float scale;    // of the int8; NaN where a number of the block is not finite
+  int32_t start;  // -128 times the sum of the int8, because int8 weights are stored 128 too large
+  float offset;   // the scale times that sum, for the minima of int4
+  float padding;
+};
+
+// The rows that are multiplied: [m][blocks] records.
 struct QuantizedRows {
-  size_t blocks = 0;
-  uint8_t* quads = nullptr;   // how 4 numbers lie is up to the instruction set
-  float* scales = nullptr;    // NaN for a block with a number that is not finite
-  int32_t* starts = nullptr;  // -128 times the sum of the block's integers
-  float* offsets = nullptr;   // the scale times that sum
+  uint8_t* records = nullptr;
+  size_t row_bytes = 0;
 };
 
 // Blocks in which no number is larger count as zeros, because the inverse of their scale would be infinite.
 constexpr float kSmallestPeak = 1e-30f;
 
-constexpr size_t kPrefetchBlocks = 8;
-constexpr size_t kChunkRows = 256;
+constexpr size_t kChunkRows = 256;  // that stay in the second cache while the panels pass by
 
 struct PanelProduct {
   PanelLayout layout;
@@ -31,14 +36,15 @@ struct PanelProduct {
   size_t m;
   float* out;  // [m][layout.rows]
   bool accumulate;
-  size_t ahead;  // blocks to prefetch
+  size_t next_group;  // groups of panels from one that a thread works on to its next, most likely; to prefetch
 };
 
 // What one call works on, by instruction set.
 struct PanelTiling {
   size_t rows;
-  size_t panels;
-  size_t block_bytes;  // of quantised rows
+  size_t panels;        // of a group
+  size_t record_bytes;  // of a block of 32 numbers
+  size_t slice_bytes;   // scratch memory of MultiplyManyRows, beside the sums
 };
 
 }  // namespace cairn

@@ -1,6 +1,7 @@
 #include "kernels/packed_panels.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -52,10 +53,14 @@ constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
 #endif
 
+constexpr size_t kQuadBytes = CAIRN_VNNI ? 4 : 8;  // of the rows that are multiplied
+constexpr size_t kTailAt = kBlockQuads * kQuadBytes;
+constexpr size_t kRecordBytes = kTailAt + sizeof(RecordTail);
+
 // ------------------------------------------------------------------------------------------- rows that are multiplied
 
 // One block of 32 numbers to int8, its quads stored as Dot() wants them.
-HWY_INLINE void QuantizeBlock(const float* in, const QuantizedRows& out, size_t index) {
+HWY_INLINE void QuantizeBlock(const float* in, uint8_t* record) {
   const FTag df;
   const ITag di;
   constexpr int kCount = static_cast<int>(kBlockColumns) / kVecLanes;
@@ -74,7 +79,7 @@ HWY_INLINE void QuantizeBlock(const float* in, const QuantizedRows& out, size_t 
   const FVec inverse = hn::Set(df, finite && nonzero ? 127.0f / peak : 0.0f);
   IVec sum = hn::Zero(di);
 #if CAIRN_VNNI
-  int8_t* quads = reinterpret_cast<int8_t*>(out.quads) + index * kBlockColumns;
+  int8_t* quads = reinterpret_cast<int8_t*>(record);
 #else
   HWY_ALIGN int32_t pairs[kBlockColumns];
 #endif
@@ -92,22 +97,21 @@ HWY_INLINE void QuantizeBlock(const float* in, const QuantizedRows& out, size_t 
   }
 #if !CAIRN_VNNI
   for (size_t g = 0; g < kBlockQuads; ++g) {
-    std::memcpy(reinterpret_cast<int64_t*>(out.quads) + index * kBlockQuads + g, pairs + 4 * g, sizeof(int64_t));
+    std::memcpy(record + g * kQuadBytes, pairs + 4 * g, kQuadBytes);
   }
 #endif
   const int32_t total = finite ? hn::GetLane(hn::SumOfLanes(di, sum)) : 0;
-  out.scales[index] = scale;
-  out.starts[index] = -128 * total;
-  out.offsets[index] = scale * static_cast<float>(total);
+  const RecordTail tail{scale, -128 * total, scale * static_cast<float>(total), 0};
+  std::memcpy(record + kTailAt, &tail, sizeof(tail));
 }
 
-void QuantizeRow(const float* in, size_t columns, size_t row, const QuantizedRows& out) {
+void QuantizeRow(const float* in, size_t columns, uint8_t* records) {
   const size_t whole = columns / kBlockColumns;
-  for (size_t b = 0; b < whole; ++b) QuantizeBlock(in + b * kBlockColumns, out, row * out.blocks + b);
-  if (whole < out.blocks) {
+  for (size_t b = 0; b < whole; ++b) QuantizeBlock(in + b * kBlockColumns, records + b * kRecordBytes);
+  if (whole * kBlockColumns < columns) {
     float last[kBlockColumns] = {};
     std::memcpy(last, in + whole * kBlockColumns, (columns - whole * kBlockColumns) * sizeof(float));
-    QuantizeBlock(last, out, row * out.blocks + whole);
+    QuantizeBlock(last, records + whole * kRecordBytes);
   }
 }
 
@@ -117,7 +121,6 @@ void QuantizeRow(const float* in, size_t columns, size_t row, const QuantizedRow
 
 using Quad = IVec;  // 4 bytes of weights a lane
 using Left = IVec;  // the 4 bytes of a row that they are multiplied with, in every lane
-constexpr size_t kQuadBytes = 4;
 
 HWY_INLINE Left LoadLeft(const uint8_t* quad) {
   int32_t bytes;
@@ -141,7 +144,6 @@ struct Quad {
 struct Left {
   IVec even, odd;
 };
-constexpr size_t kQuadBytes = 8;
 
 HWY_INLINE Left LoadLeft(const uint8_t* quad) {
   int32_t pairs[2];
@@ -186,25 +188,29 @@ HWY_INLINE FVec LoadHalves(const uint8_t* halves) {
   return hn::PromoteTo(FTag(), hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(halves)));
 }
 
-// One panel of each kind: the weights of a quad, and the scales (and minima) of a block, for lanes v.
+// Where the weights of one block after the other come from: quads and scales (and minima) of panel p, lanes v.
+
+// A panel that streams by.
 struct Int8Panel {
   static constexpr bool kMinima = false;
   static constexpr size_t kBlockBytes = kPanelRows * kBlockColumns;
   static constexpr size_t kScaleBytes = kPanelRows * 2;
+  static constexpr size_t kAhead = 8 * kBlockBytes;
   const uint8_t* weights;
   const uint8_t* scales;
 
   template <int kQuad>
-  HWY_INLINE Quad Load(size_t block, int v) const {
-    const uint8_t* at = weights + block * kBlockBytes + kQuad * 64 + v * kVecLanes * 4;
-    return Bytes(hn::Load(ITag(), reinterpret_cast<const int32_t*>(at)));
+  HWY_INLINE Quad Load(int, int v) const {
+    return Bytes(hn::Load(ITag(), reinterpret_cast<const int32_t*>(weights + kQuad * 64 + v * kVecLanes * 4)));
   }
-  HWY_INLINE FVec Scale(size_t block, int v) const {
-    return LoadHalves(scales + block * kScaleBytes + v * kVecLanes * 2);
+  HWY_INLINE FVec Scale(int, int v) const { return LoadHalves(scales + v * kVecLanes * 2); }
+  HWY_INLINE FVec Minimum(int, int) const { return hn::Zero(FTag()); }
+  HWY_INLINE void Prefetch() const {
+    for (size_t i = 0; i < kBlockBytes; i += 64) hwy::Prefetch(weights + kAhead + i);
   }
-  HWY_INLINE FVec Minimum(size_t, int) const { return hn::Zero(FTag()); }
-  HWY_INLINE void Prefetch(size_t block) const {
-    for (size_t i = 0; i < kBlockBytes; i += 64) hwy::Prefetch(weights + block * kBlockBytes + i);
+  HWY_INLINE void Next() {
+    weights += kBlockBytes;
+    scales += kScaleBytes;
   }
 };
 
@@ -212,55 +218,81 @@ struct Int4Panel {
   static constexpr bool kMinima = true;
   static constexpr size_t kBlockBytes = kPanelRows * kBlockColumns / 2;
   static constexpr size_t kScaleBytes = kPanelRows * 4;
+  static constexpr size_t kAhead = 16 * kBlockBytes;
   const uint8_t* weights;
   const uint8_t* scales;
 
   template <int kQuad>
-  HWY_INLINE Quad Load(size_t block, int v) const {
-    const uint8_t* at = weights + block * kBlockBytes + kQuad / 2 * 64 + v * kVecLanes * 4;
+  HWY_INLINE Quad Load(int, int v) const {
+    const uint8_t* at = weights + kQuad / 2 * 64 + v * kVecLanes * 4;
     return Nibbles<kQuad>(hn::Load(ITag(), reinterpret_cast<const int32_t*>(at)));
   }
-  HWY_INLINE FVec Scale(size_t block, int v) const {
-    return LoadHalves(scales + block * kScaleBytes + v * kVecLanes * 2);
+  HWY_INLINE FVec Scale(int, int v) const { return LoadHalves(scales + v * kVecLanes * 2); }
+  HWY_INLINE FVec Minimum(int, int v) const { return LoadHalves(scales + kPanelRows * 2 + v * kVecLanes * 2); }
+  HWY_INLINE void Prefetch() const {
+    for (size_t i = 0; i < kBlockBytes; i += 64) hwy::Prefetch(weights + kAhead + i);
   }
-  HWY_INLINE FVec Minimum(size_t block, int v) const {
-    return LoadHalves(scales + block * kScaleBytes + kPanelRows * 2 + v * kVecLanes * 2);
-  }
-  HWY_INLINE void Prefetch(size_t block) const {
-    for (size_t i = 0; i < kBlockBytes; i += 64) hwy::Prefetch(weights + block * kBlockBytes + i);
+  HWY_INLINE void Next() {
+    weights += kBlockBytes;
+    scales += kScaleBytes;
   }
 };
 
-template <int kQuad, class Panel, int kRows, int kPanels>
-HWY_INLINE void AddQuad(const Panel* panels, size_t block, const uint8_t* const (&left)[kRows],
+// Some blocks of the panels of a group, unpacked to bytes and f32 in the order of their use: for each block its quads,
+// of each the panels one after the other; then the scales, then the minima of the panels.
+template <bool kHasMinima>
+struct Slice {
+  static constexpr bool kMinima = kHasMinima;
+  static constexpr size_t kQuadStride = kTilePanels * 64;
+  static constexpr size_t kScalesAt = kBlockQuads * kQuadStride;
+  static constexpr size_t kMinimaAt = kScalesAt + kTilePanels * 64;
+  static constexpr size_t kBlockBytes = kMinimaAt + (kHasMinima ? kTilePanels * 64 : 0);
+  const uint8_t* at;
+
+  template <int kQuad>
+  HWY_INLINE Quad Load(int p, int v) const {
+    return Bytes(
+        hn::Load(ITag(), reinterpret_cast<const int32_t*>(at + kQuad * kQuadStride + p * 64 + v * kVecLanes * 4)));
+  }
+  HWY_INLINE FVec Scale(int p, int v) const {
+    return hn::Load(FTag(), reinterpret_cast<const float*>(at + kScalesAt + p * 64 + v * kVecLanes * 4));
+  }
+  HWY_INLINE FVec Minimum(int p, int v) const {
+    return hn::Load(FTag(), reinterpret_cast<const float*>(at + kMinimaAt + p * 64 + v * kVecLanes * 4));
+  }
+  HWY_INLINE void Prefetch() const {}
+  HWY_INLINE void Next() { at += kBlockBytes; }
+};
+
+template <int kQuad, class Source, int kRows, int kPanels>
+HWY_INLINE void AddQuad(const Source& source, const uint8_t* const (&records)[kRows],
                         IVec (&sum)[kRows][kPanels][kVecs]) {
   Left a[kRows];
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) a[r] = LoadLeft(left[r] + block * kBlockQuads * kQuadBytes + kQuad * kQuadBytes);
+  for (int r = 0; r < kRows; ++r) a[r] = LoadLeft(records[r] + kQuad * kQuadBytes);
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      const Quad w = panels[p].template Load<kQuad>(block, v);
+      const Quad w = source.template Load<kQuad>(p, v);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) sum[r][p][v] = Dot(sum[r][p][v], w, a[r]);
     }
   }
 }
 
-// Adds the blocks [begin, end) of kPanels panels times kRows rows to `sums`; [kRows] rows of kPanels * 16, `stride`
-// apart. The order of the additions of one sum depends on nothing but the blocks. `ahead` > 0 prefetches the weights
-// that many blocks before their use.
-template <class Panel, int kRows, int kPanels>
-HWY_NOINLINE void Tile(const Panel* panels, const QuantizedRows& rows, size_t row, size_t begin, size_t end,
-                       float* sums, size_t stride, size_t ahead) {
+// Adds `blocks` blocks of kPanels panels times kRows rows to `sums`; [kRows] rows of kPanels * 16, `stride` apart.
+// `first` is the record of the first row. The order of the additions of one sum depends on nothing but the blocks.
+template <class Source, int kRows, int kPanels>
+HWY_NOINLINE void Tile(Source source, size_t blocks, const uint8_t* first, size_t row_bytes, float* sums,
+                       size_t stride) {
   const FTag df;
   const ITag di;
-  const uint8_t* left[kRows];
+  const uint8_t* records[kRows];
   FVec total[kRows][kPanels][kVecs];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    left[r] = rows.quads + (row + r) * rows.blocks * kBlockQuads * kQuadBytes;
+    records[r] = first + r * row_bytes;
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 4
@@ -269,49 +301,46 @@ HWY_NOINLINE void Tile(const Panel* panels, const QuantizedRows& rows, size_t ro
       }
     }
   }
-  const float* scales = rows.scales + row * rows.blocks;
-  const int32_t* starts = rows.starts + row * rows.blocks;
-  const float* offsets = rows.offsets + row * rows.blocks;
-  for (size_t block = begin; block < end; ++block) {
-    if (ahead != 0) {
-#pragma GCC unroll 4
-      for (int p = 0; p < kPanels; ++p) panels[p].Prefetch(block + ahead);
-    }
+  for (size_t block = 0; block < blocks; ++block) {
+    source.Prefetch();
     IVec sum[kRows][kPanels][kVecs];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      // int8: the weights are stored 128 too large.
-      const IVec start = Panel::kMinima ? hn::Zero(di) : hn::Set(di, starts[r * rows.blocks + block]);
+      int32_t offset;
+      std::memcpy(&offset, records[r] + kTailAt + offsetof(RecordTail, start), sizeof(offset));
+      const IVec start = Source::kMinima ? hn::Zero(di) : hn::Set(di, offset);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 4
         for (int v = 0; v < kVecs; ++v) sum[r][p][v] = start;
       }
     }
-    AddQuad<0>(panels, block, left, sum);
-    AddQuad<1>(panels, block, left, sum);
-    AddQuad<2>(panels, block, left, sum);
-    AddQuad<3>(panels, block, left, sum);
-    AddQuad<4>(panels, block, left, sum);
-    AddQuad<5>(panels, block, left, sum);
-    AddQuad<6>(panels, block, left, sum);
-    AddQuad<7>(panels, block, left, sum);
-#pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) {
-        const FVec scale = panels[p].Scale(block, v);
-        const FVec minimum = panels[p].Minimum(block, v);
+    AddQuad<0>(source, records, sum);
+    AddQuad<1>(source, records, sum);
+    AddQuad<2>(source, records, sum);
+    AddQuad<3>(source, records, sum);
+    AddQuad<4>(source, records, sum);
+    AddQuad<5>(source, records, sum);
+    AddQuad<6>(source, records, sum);
+    AddQuad<7>(source, records, sum);
 #pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) {
-          const FVec both = hn::Mul(scale, hn::Set(df, scales[r * rows.blocks + block]));
+    for (int r = 0; r < kRows; ++r) {
+      float numbers[3];
+      std::memcpy(numbers, records[r] + kTailAt, sizeof(numbers));
+      const FVec scale = hn::Set(df, numbers[0]);
+      const FVec offset = hn::Set(df, numbers[2]);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecs; ++v) {
+          const FVec both = hn::Mul(scale, source.Scale(p, v));
           total[r][p][v] = hn::MulAdd(hn::ConvertTo(df, sum[r][p][v]), both, total[r][p][v]);
-          if (Panel::kMinima) {
-            total[r][p][v] = hn::MulAdd(minimum, hn::Set(df, offsets[r * rows.blocks + block]), total[r][p][v]);
-          }
+          if (Source::kMinima) total[r][p][v] = hn::MulAdd(source.Minimum(p, v), offset, total[r][p][v]);
         }
       }
+      records[r] += kRecordBytes;
     }
+    source.Next();
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -325,26 +354,20 @@ HWY_NOINLINE void Tile(const Panel* panels, const QuantizedRows& rows, size_t ro
   }
 }
 
-template <class Panel, int kPanels>
-HWY_INLINE void TileOfRows(size_t count, const Panel* panels, const QuantizedRows& rows, size_t row, size_t begin,
-                           size_t end, float* sums, size_t stride, size_t ahead) {
+template <class Source, int kPanels>
+HWY_INLINE void TileOfRows(size_t count, const Source& source, size_t blocks, const uint8_t* first, size_t row_bytes,
+                           float* sums, size_t stride) {
   static_assert(kTileRows == 4);
   switch (count) {
     case 1:
-      return Tile<Panel, 1, kPanels>(panels, rows, row, begin, end, sums, stride, ahead);
+      return Tile<Source, 1, kPanels>(source, blocks, first, row_bytes, sums, stride);
     case 2:
-      return Tile<Panel, 2, kPanels>(panels, rows, row, begin, end, sums, stride, ahead);
+      return Tile<Source, 2, kPanels>(source, blocks, first, row_bytes, sums, stride);
     case 3:
-      return Tile<Panel, 3, kPanels>(panels, rows, row, begin, end, sums, stride, ahead);
+      return Tile<Source, 3, kPanels>(source, blocks, first, row_bytes, sums, stride);
     default:
-      return Tile<Panel, 4, kPanels>(panels, rows, row, begin, end, sums, stride, ahead);
+      return Tile<Source, 4, kPanels>(source, blocks, first, row_bytes, sums, stride);
   }
-}
-
-template <class Panel>
-HWY_INLINE Panel PanelAt(const PanelProduct& product, size_t panel) {
-  const uint8_t* start = product.packed + panel * product.layout.panel_bytes();
-  return {start, start + product.layout.scale_offset()};
 }
 
 // out = or += the sums of [count] rows, [width] columns.
@@ -364,45 +387,117 @@ HWY_INLINE void Deliver(const PanelProduct& product, size_t row, size_t count, s
 // At most kTileRows rows: the weights stream by once, panel after panel.
 template <class Panel>
 HWY_INLINE void FewRows(const PanelProduct& product, size_t first_panel, size_t last_panel) {
-  const size_t blocks = product.layout.blocks();
+  const PanelLayout& layout = product.layout;
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
-    const Panel w = PanelAt<Panel>(product, panel);
+    const uint8_t* start = product.packed + panel * layout.panel_bytes();
     float sums[kTileRows * kPanelRows] = {};
-    TileOfRows<Panel, 1>(product.m, &w, product.rows, 0, 0, blocks, sums, kPanelRows, product.ahead);
+    TileOfRows<Panel, 1>(product.m, Panel{start, start + layout.scale_offset()}, layout.blocks(), product.rows.records,
+                         product.rows.row_bytes, sums, kPanelRows);
     const size_t column = panel * kPanelRows;
-    Deliver(product, 0, product.m, column, std::min(kPanelRows, product.layout.rows - column), sums, kPanelRows);
+    Deliver(product, 0, product.m, column, std::min(kPanelRows, layout.rows - column), sums, kPanelRows);
   }
 }
 
-// Rows [first_row, last_row) times the panels [first_panel, last_panel) (at most kTilePanels). `sums` has room for
-// 16 * kTilePanels numbers a row.
-template <class Panel>
-HWY_INLINE void ManyRows(const PanelProduct& product, size_t first_panel, size_t last_panel, size_t first_row,
-                         size_t last_row, float* sums) {
-  const size_t count = last_panel - first_panel;
-  const size_t width = count * kPanelRows;
-  std::memset(sums, 0, (last_row - first_row) * width * sizeof(float));
-  Panel w[kTilePanels] = {};
-  for (size_t p = 0; p < count; ++p) w[p] = PanelAt<Panel>(product, first_panel + p);
-  // Slices of the panels that stay in the first cache while all rows pass by.
-  constexpr size_t kSliceBlocks = 16;
-  const size_t blocks = product.layout.blocks();
-  for (size_t begin = 0; begin < blocks; begin += kSliceBlocks) {
-    const size_t end = std::min(blocks, begin + kSliceBlocks);
-    for (size_t row = first_row; row < last_row; row += kTileRows) {
-      const size_t rows = std::min<size_t>(kTileRows, last_row - row);
-      float* at = sums + (row - first_row) * width;
-      if (count == kTilePanels) {
-        TileOfRows<Panel, kTilePanels>(rows, w, product.rows, row, begin, end, at, width, 0);
+// Blocks of a slice: with its 3 panels of bytes it stays in the first cache while all rows pass by.
+constexpr size_t kSliceBlocks = 16;
+
+// Blocks [begin, end) of panel `p` of a group.
+template <bool kInt4>
+HWY_INLINE void Unpack(const PanelLayout& layout, const uint8_t* panel, size_t p, size_t begin, size_t end,
+                       uint8_t* out) {
+  const hn::CappedTag<uint8_t, 64> d8;
+  const FTag df;
+  for (size_t block = begin; block < end; ++block, out += Slice<kInt4>::kBlockBytes) {
+    const uint8_t* from = panel + block * layout.block_bytes();
+    uint8_t* to = out + p * 64;
+    for (size_t i = 0; i < 64; i += hn::Lanes(d8)) {
+      if (kInt4) {
+        for (size_t pair = 0; pair < kBlockQuads / 2; ++pair) {
+          const auto bytes = hn::Load(d8, from + pair * 64 + i);
+          const auto mask = hn::Set(d8, 15);
+          const hn::Repartition<uint16_t, decltype(d8)> d16;
+          const auto high = hn::BitCast(d8, hn::ShiftRight<4>(hn::BitCast(d16, bytes)));
+          hn::Store(hn::And(bytes, mask), d8, to + 2 * pair * Slice<kInt4>::kQuadStride + i);
+          hn::Store(hn::And(high, mask), d8, to + (2 * pair + 1) * Slice<kInt4>::kQuadStride + i);
+        }
       } else {
-        for (size_t p = 0; p < count; ++p) {
-          TileOfRows<Panel, 1>(rows, w + p, product.rows, row, begin, end, at + p * kPanelRows, width, 0);
+        for (size_t g = 0; g < kBlockQuads; ++g) {
+          hn::Store(hn::Load(d8, from + g * 64 + i), d8, to + g * Slice<kInt4>::kQuadStride + i);
         }
       }
     }
+    const uint8_t* scales = panel + layout.scale_offset() + block * layout.scale_bytes();
+    for (size_t i = 0; i < kPanelRows; i += kVecLanes) {
+      float* floats = reinterpret_cast<float*>(to + Slice<kInt4>::kScalesAt) + i;
+      hn::Store(LoadHalves(scales + i * 2), df, floats);
+      if (kInt4) {
+        float* minima = reinterpret_cast<float*>(to + Slice<kInt4>::kMinimaAt) + i;
+        hn::Store(LoadHalves(scales + (kPanelRows + i) * 2), df, minima);
+      }
+    }
+  }
+}
+
+// Asks for the weights of a slice, a piece of them at a time, while the last one is worked on.
+class SlicePrefetch {
+ public:
+  SlicePrefetch(const PanelProduct& product, size_t first_panel, size_t begin, size_t pieces) {
+    const PanelLayout& layout = product.layout;
+    if (begin >= layout.blocks()) {
+      begin = 0;
+      first_panel += product.next_group * kTilePanels;
+    }
+    if (first_panel + kTilePanels > layout.panels()) return;
+    const size_t blocks = std::min(kSliceBlocks, layout.blocks() - begin);
+    start_ = product.packed + first_panel * layout.panel_bytes() + begin * layout.block_bytes();
+    panel_bytes_ = layout.panel_bytes();
+    lines_ = blocks * layout.block_bytes() / 64;
+    step_ = (lines_ + pieces - 1) / pieces;
+  }
+  HWY_INLINE void Ask() {
+    const size_t end = std::min(lines_, line_ + step_);
+    for (; line_ < end; ++line_) {
+      for (size_t p = 0; p < kTilePanels; ++p) __builtin_prefetch(start_ + p * panel_bytes_ + line_ * 64, 0, 2);
+    }
+  }
+
+ private:
+  const uint8_t* start_ = nullptr;
+  size_t panel_bytes_ = 0;
+  size_t lines_ = 0;  // of each panel
+  size_t line_ = 0;
+  size_t step_ = 0;
+};
+
+// Rows [first_row, last_row) times a group of panels. `scratch` has room for a slice, `sums` for 16 * kTilePanels
+// numbers a row.
+template <bool kInt4>
+HWY_INLINE void ManyRows(const PanelProduct& product, size_t group, size_t first_row, size_t last_row, uint8_t* scratch,
+                         float* sums) {
+  const PanelLayout& layout = product.layout;
+  const size_t first_panel = group * kTilePanels;
+  const size_t count = std::min<size_t>(kTilePanels, layout.panels() - first_panel);
+  constexpr size_t kWidth = kTilePanels * kPanelRows;
+  std::memset(sums, 0, (last_row - first_row) * kWidth * sizeof(float));
+  // Panels that a last group lacks.
+  if (count < kTilePanels) std::memset(scratch, 0, kSliceBlocks * Slice<kInt4>::kBlockBytes);
+  const size_t tiles = (last_row - first_row + kTileRows - 1) / kTileRows;
+  for (size_t begin = 0; begin < layout.blocks(); begin += kSliceBlocks) {
+    const size_t end = std::min(layout.blocks(), begin + kSliceBlocks);
+    for (size_t p = 0; p < count; ++p) {
+      Unpack<kInt4>(layout, product.packed + (first_panel + p) * layout.panel_bytes(), p, begin, end, scratch);
+    }
+    SlicePrefetch prefetch(product, first_panel, end, tiles);
+    for (size_t row = first_row; row < last_row; row += kTileRows) {
+      prefetch.Ask();
+      TileOfRows<Slice<kInt4>, kTilePanels>(std::min<size_t>(kTileRows, last_row - row), Slice<kInt4>{scratch},
+                                            end - begin,
+                                            product.rows.records + row * product.rows.row_bytes + begin * kRecordBytes,
+                                            product.rows.row_bytes, sums + (row - first_row) * kWidth, kWidth);
+    }
   }
   const size_t column = first_panel * kPanelRows;
-  Deliver(product, first_row, last_row - first_row, column, std::min(width, product.layout.rows - column), sums, width);
+  Deliver(product, first_row, last_row - first_row, column, std::min(kWidth, layout.rows - column), sums, kWidth);
 }
 
 void MultiplyFewRows(const PanelProduct& product, size_t first_panel, size_t last_panel) {
@@ -413,17 +508,16 @@ void MultiplyFewRows(const PanelProduct& product, size_t first_panel, size_t las
   }
 }
 
-void MultiplyManyRows(const PanelProduct& product, size_t group, size_t first_row, size_t last_row, float* sums) {
-  const size_t first = group * kTilePanels;
-  const size_t last = std::min(product.layout.panels(), first + kTilePanels);
+void MultiplyManyRows(const PanelProduct& product, size_t group, size_t first_row, size_t last_row, uint8_t* scratch,
+                      float* sums) {
   if (product.layout.int4) {
-    ManyRows<Int4Panel>(product, first, last, first_row, last_row, sums);
+    ManyRows<true>(product, group, first_row, last_row, scratch, sums);
   } else {
-    ManyRows<Int8Panel>(product, first, last, first_row, last_row, sums);
+    ManyRows<false>(product, group, first_row, last_row, scratch, sums);
   }
 }
 
-PanelTiling Tiling() { return {kTileRows, kTilePanels, kBlockQuads * kQuadBytes}; }
+PanelTiling Tiling() { return {kTileRows, kTilePanels, kRecordBytes, kSliceBlocks * Slice<true>::kBlockBytes}; }
 
 }  // namespace cairn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -450,38 +544,30 @@ T* Scratch(size_t size) {
   return buffer.data();
 }
 
-QuantizedRows RowsScratch(size_t m, size_t blocks, size_t block_bytes) {
-  QuantizedRows rows;
-  rows.blocks = blocks;
-  rows.quads = Scratch<uint8_t, 0>(m * blocks * block_bytes);
-  rows.scales = Scratch<float, 1>(2 * m * blocks);
-  rows.offsets = rows.scales + m * blocks;
-  rows.starts = Scratch<int32_t, 2>(m * blocks);
-  return rows;
-}
-
 }  // namespace
 
 void MultiplyPanels(const PanelLayout& layout, const uint8_t* packed, size_t m, const float* in, float* out,
                     bool accumulate) {
   const PanelTiling tiling = HWY_DYNAMIC_DISPATCH(Tiling)();
   const size_t threads = static_cast<size_t>(ThreadCount());
-  PanelProduct product{layout, packed, RowsScratch(m, layout.blocks(), tiling.block_bytes), m, out, accumulate, 0};
-  const auto quantize = [&](size_t row) {
-    HWY_DYNAMIC_DISPATCH(QuantizeRow)(in + row * layout.columns, layout.columns, row, product.rows);
+  PanelProduct product{layout, packed, {}, m, out, accumulate, threads};
+  product.rows.row_bytes = layout.blocks() * tiling.record_bytes;
+  product.rows.records = Scratch<uint8_t, 0>(m * product.rows.row_bytes);
+  const auto quantize = [&](size_t row, int) {
+    HWY_DYNAMIC_DISPATCH(QuantizeRow)
+    (in + row * layout.columns, layout.columns, product.rows.records + row * product.rows.row_bytes);
   };
   // Waking the threads costs more than this many numbers do.
   constexpr size_t kFewNumbers = 16384;
   if (m * layout.columns <= kFewNumbers) {
-    for (size_t row = 0; row < m; ++row) quantize(row);
+    for (size_t row = 0; row < m; ++row) quantize(row, 0);
   } else {
-    ParallelFor(m, [&](size_t row, int) { quantize(row); });
+    ParallelFor(m, quantize);
   }
   if (m <= tiling.rows) {
     constexpr size_t kTaskBytes = 128 << 10;
-    product.ahead = kPrefetchBlocks;
-    const size_t run =
-        std::max<size_t>(1, std::min(kTaskBytes / layout.panel_bytes(), (layout.panels() + threads - 1) / threads));
+    const size_t share = (layout.panels() + threads - 1) / threads;
+    const size_t run = std::max<size_t>(1, std::min(kTaskBytes / layout.panel_bytes(), share));
     const size_t tasks = (layout.panels() + run - 1) / run;
     const auto body = [&](size_t task, int) {
       HWY_DYNAMIC_DISPATCH(MultiplyFewRows)(product, task * run, std::min(layout.panels(), (task + 1) * run));
@@ -494,7 +580,6 @@ void MultiplyPanels(const PanelLayout& layout, const uint8_t* packed, size_t m, 
     }
     return;
   }
-  // The rows of a chunk stay in the second cache while the panels pass by.
   const size_t groups = (layout.panels() + tiling.panels - 1) / tiling.panels;
   const size_t chunks = std::max<size_t>((m + kChunkRows - 1) / kChunkRows,
                                          groups >= 4 * threads ? 1 : std::min(m / 16 + 1, 4 * threads / groups));
@@ -502,8 +587,10 @@ void MultiplyPanels(const PanelLayout& layout, const uint8_t* packed, size_t m, 
   const size_t chunk_count = (m + chunk - 1) / chunk;
   ParallelFor(groups * chunk_count, [&](size_t task, int) {
     const size_t first = task / groups * chunk;
-    float* sums = Scratch<float, 3>(chunk * tiling.panels * kPanelRows);
-    HWY_DYNAMIC_DISPATCH(MultiplyManyRows)(product, task % groups, first, std::min(m, first + chunk), sums);
+    uint8_t* scratch = Scratch<uint8_t, 1>(tiling.slice_bytes);
+    float* sums = Scratch<float, 2>(chunk * tiling.panels * kPanelRows);
+    HWY_DYNAMIC_DISPATCH(MultiplyManyRows)
+    (product, task % groups, first, std::min(m, first + chunk), scratch, sums);
   });
 }
 
