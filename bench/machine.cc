@@ -72,7 +72,7 @@ double IntegerRounds(size_t rounds, float* sink) {
     for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
 #pragma GCC unroll 12
     for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
-    x = hn::Xor(x, a[0]);  // else the products could leave the loop
+    x = hn::Xor(x, y);  // else the products could leave the loop
   }
   V sum = a[0];
   for (int i = 1; i < kChains; ++i) sum = hn::Add(sum, a[i]);

@@ -384,17 +384,21 @@ HWY_INLINE void Deliver(const PanelProduct& product, size_t row, size_t count, s
   }
 }
 
-// At most kTileRows rows: the weights stream by once, panel after panel.
+// Few rows: the weights stream by once, panel after panel.
 template <class Panel>
 HWY_INLINE void FewRows(const PanelProduct& product, size_t first_panel, size_t last_panel) {
   const PanelLayout& layout = product.layout;
   for (size_t panel = first_panel; panel < last_panel; ++panel) {
     const uint8_t* start = product.packed + panel * layout.panel_bytes();
-    float sums[kTileRows * kPanelRows] = {};
-    TileOfRows<Panel, 1>(product.m, Panel{start, start + layout.scale_offset()}, layout.blocks(), product.rows.records,
-                         product.rows.row_bytes, sums, kPanelRows);
     const size_t column = panel * kPanelRows;
-    Deliver(product, 0, product.m, column, std::min(kPanelRows, layout.rows - column), sums, kPanelRows);
+    for (size_t row = 0; row < product.m; row += kTileRows) {
+      const size_t count = std::min<size_t>(kTileRows, product.m - row);
+      float sums[kTileRows * kPanelRows] = {};
+      TileOfRows<Panel, 1>(count, Panel{start, start + layout.scale_offset()}, layout.blocks(),
+                           product.rows.records + row * product.rows.row_bytes, product.rows.row_bytes, sums,
+                           kPanelRows);
+      Deliver(product, row, count, column, std::min(kPanelRows, layout.rows - column), sums, kPanelRows);
+    }
   }
 }
 
@@ -564,7 +568,7 @@ void MultiplyPanels(const PanelLayout& layout, const uint8_t* packed, size_t m, 
   } else {
     ParallelFor(m, quantize);
   }
-  if (m <= tiling.rows) {
+  if (m <= kFewRows) {
     constexpr size_t kTaskBytes = 128 << 10;
     const size_t share = (layout.panels() + threads - 1) / threads;
     const size_t run = std::max<size_t>(1, std::min(kTaskBytes / layout.panel_bytes(), share));
