@@ -59,8 +59,8 @@ double ProductSeconds(const std::vector<PackedMatrix>& matrices, size_t m, doubl
   matrices.front().Multiply(m, in.data(), out.data());  // grows scratch memory, compiles oneDNN's kernels
   double best = std::numeric_limits<double>::infinity();
   const double start = SecondsNow();
-  // A piece of a millisecond is long against the clock and short against what else the machine does.
-  constexpr double kPiece = 1e-3;
+  // A piece of this length is long against the clock and short against what else the machine does.
+  constexpr double kPiece = 3e-4;
   for (size_t next = 0; SecondsNow() - start < min_seconds;) {
     const double begin = SecondsNow();
     size_t count = 0;

@@ -106,7 +106,7 @@ TEST(PackedMatrix, ProductsAreThoseOfTheReference) {
 
 TEST(PackedMatrix, ManyRowsAreCutIntoChunks) {
   Random random(2);
-  const size_t n = 70, k = 96, m = 700;
+  const size_t n = 70, k = 2000, m = 300;
   for (const WeightKind kind : kAllKinds) {
     const PackedMatrix matrix = RandomMatrix(random, n, k, kind);
     const Floats in = RandomFloats(random, m * k);
@@ -133,7 +133,7 @@ TEST(PackedMatrix, Accumulates) {
 TEST(PackedMatrix, RowsDoNotDependOnEachOther) {
   Random random(4);
   const size_t n = 150, k = 1000, m = 250;
-  for (const WeightKind kind : {WeightKind::kInt8, WeightKind::kInt4}) {
+  for (const WeightKind kind : kAllKinds) {
     const PackedMatrix matrix = RandomMatrix(random, n, k, kind);
     const Floats in = RandomFloats(random, m * k);
     const Floats all = Product(matrix, m, in);
@@ -146,22 +146,11 @@ TEST(PackedMatrix, RowsDoNotDependOnEachOther) {
       }
     }
   }
-  // The kernels of few rows.
-  for (const WeightKind kind : {WeightKind::kF32, WeightKind::kF16}) {
-    const PackedMatrix matrix = RandomMatrix(random, n, k, kind);
-    const Floats in = RandomFloats(random, 5 * k);
-    const Floats all = Product(matrix, 5, in);
-    for (size_t row = 0; row < 5; ++row) {
-      const Floats one(in.begin() + static_cast<std::ptrdiff_t>(row * k),
-                       in.begin() + static_cast<std::ptrdiff_t>((row + 1) * k));
-      EXPECT_TRUE(SameBits(Product(matrix, 1, one).data(), &all[row * n], n)) << NameOf(kind);
-    }
-  }
 }
 
 TEST(PackedMatrix, ThreadsDoNotChangeResults) {
   Random random(5);
-  for (const WeightKind kind : {WeightKind::kInt8, WeightKind::kInt4}) {
+  for (const WeightKind kind : kAllKinds) {
     const PackedMatrix matrix = RandomMatrix(random, 400, 512, kind);
     for (const size_t m : {1, 70}) {
       const Floats in = RandomFloats(random, m * 512);
@@ -353,7 +342,7 @@ TEST(PackedMatrix, SeveralThreadsMultiplyAtOnce) {
       for (int round = 0; round < 5; ++round) {
         for (size_t i = 0; i < matrices.size(); ++i) {
           const Floats out = Product(matrices[i], 40, in);
-          for (size_t j = 0; j < out.size(); ++j) all = all && std::abs(out[j] - expected[i][j]) < 1e-3f;
+          for (size_t j = 0; j < out.size(); ++j) all = all && out[j] == expected[i][j];
         }
       }
       good[t] = all;

@@ -45,7 +45,7 @@ class PackedMatrix {
 
   // out[m][n] = in[m][k] W^T, or out += with `accumulate`. Rows of `in` and `out` are dense. All threads; callable from
   // several threads at once. A row's result does not depend on the rows beside it nor on the number of threads, bit by
-  // bit, for int8 and int4; for f32 and f16 among products of at most 8 rows.
+  // bit.
   void Multiply(size_t m, const float* in, float* out, bool accumulate = false) const;
 
   // Row n of the matrix as this kind holds it; [columns].

@@ -18,7 +18,15 @@ struct RowProduct {
   bool accumulate;
 };
 
-// All threads; callable from several threads at once.
+struct RowRange {
+  size_t begin;
+  size_t end;
+};
+
+constexpr size_t kScratchRows = 6;  // rows of W that are converted at once; every tile's height divides it
+
+// A result depends on its row of `in` and its row of W alone, bit by bit. All threads; callable from several threads at
+// once.
 void MultiplyRows(const RowProduct& product);
 
 }  // namespace cairn
