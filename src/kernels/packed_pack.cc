@@ -181,15 +181,17 @@ uint16_t LoadHalf(const std::byte* bytes) {
 uint32_t LowNibbles(uint32_t word) { return word & 0x0f0f0f0f; }
 uint32_t HighNibbles(uint32_t word) { return (word >> 4) & 0x0f0f0f0f; }
 
-void RepackQ8_0(const std::byte* source, size_t blocks, size_t lane, Writer& writer) {
-  for (size_t b = 0; b < blocks; ++b, source += kQ8_0Bytes) {
+void RepackQ8_0(const std::byte* source, size_t begin, size_t end, size_t lane, Writer& writer) {
+  source += begin * kQ8_0Bytes;
+  for (size_t b = begin; b < end; ++b, source += kQ8_0Bytes) {
     writer.Scale(b, lane, LoadHalf(source));
     for (size_t g = 0; g < kBlockQuads; ++g) writer.Quad8(b, g, lane, LoadWord(source + 2 + 4 * g) ^ 0x80808080u);
   }
 }
 
-void RepackQ4_0(const std::byte* source, size_t blocks, size_t lane, Writer& writer) {
-  for (size_t b = 0; b < blocks; ++b, source += kQ4_0Bytes) {
+void RepackQ4_0(const std::byte* source, size_t begin, size_t end, size_t lane, Writer& writer) {
+  source += begin * kQ4_0Bytes;
+  for (size_t b = begin; b < end; ++b, source += kQ4_0Bytes) {
     const uint16_t scale = LoadHalf(source);
     writer.Scale(b, lane, scale);
     // Exact: only the exponent changes, unless it overflows, and such a scale never was a weight's.
@@ -203,8 +205,9 @@ void RepackQ4_0(const std::byte* source, size_t blocks, size_t lane, Writer& wri
   }
 }
 
-void RepackQ4_K(const std::byte* source, size_t blocks, size_t lane, Writer& writer) {
-  for (size_t b = 0; b < blocks; b += 8, source += kQ4_KBytes) {
+void RepackQ4_K(const std::byte* source, size_t begin, size_t end, size_t lane, Writer& writer) {
+  source += begin / 8 * kQ4_KBytes;
+  for (size_t b = begin; b < end; b += 8, source += kQ4_KBytes) {
     const float scale = HalfToFloat(LoadHalf(source));
     const float minimum = HalfToFloat(LoadHalf(source + 2));
     const auto byte = [&](size_t i) { return std::to_integer<int>(source[4 + i]); };
@@ -228,16 +231,25 @@ void RepackQ4_K(const std::byte* source, size_t blocks, size_t lane, Writer& wri
   }
 }
 
-void Repack(const SourceRow& source, size_t blocks, size_t lane, Writer& writer) {
-  switch (source.type) {
-    case StoredType::kQ8_0:
-      return RepackQ8_0(source.bytes.data(), blocks, lane, writer);
-    case StoredType::kQ4_0:
-      return RepackQ4_0(source.bytes.data(), blocks, lane, writer);
-    case StoredType::kQ4_K:
-      return RepackQ4_K(source.bytes.data(), blocks, lane, writer);
-    default:
-      CAIRN_CHECK(false, "{} is not repacked", NameOf(source.type));
+// Some blocks of all rows, then the next: what is written stays in the first cache until it is whole.
+void Repack(const PanelLayout& layout, std::span<const SourceRow> rows, Writer& writer) {
+  constexpr size_t kStep = 8;  // blocks; one of q4_K
+  for (size_t begin = 0; begin < layout.blocks(); begin += kStep) {
+    const size_t end = std::min(layout.blocks(), begin + kStep);
+    for (size_t lane = 0; lane < rows.size(); ++lane) {
+      if (!IsRepacked(layout, rows[lane].type)) continue;
+      const std::byte* source = rows[lane].bytes.data();
+      switch (rows[lane].type) {
+        case StoredType::kQ8_0:
+          RepackQ8_0(source, begin, end, lane, writer);
+          break;
+        case StoredType::kQ4_0:
+          RepackQ4_0(source, begin, end, lane, writer);
+          break;
+        default:
+          RepackQ4_K(source, begin, end, lane, writer);
+      }
+    }
   }
 }
 
@@ -308,12 +320,9 @@ void PackPanels(const PanelLayout& layout, std::span<const StoredTensor> parts, 
       const StoredTensor& part = parts[index];
       const size_t row_in_part = row - (index == 0 ? 0 : ends[index - 1]);
       rows[lane] = {part.type, part.bytes.subspan(row_in_part * part.row_bytes(), part.row_bytes())};
-      if (IsRepacked(layout, part.type)) {
-        Repack(rows[lane], layout.blocks(), lane, writer);
-      } else {
-        quantize = true;
-      }
+      quantize = quantize || !IsRepacked(layout, part.type);
     }
+    Repack(layout, std::span(rows, count), writer);
     if (quantize) QuantizeLanes(layout, std::span(rows, count), floats, writer);
   });
 }
