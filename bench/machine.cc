@@ -42,13 +42,17 @@ double FmaRounds(size_t rounds, float* sink) {
   return static_cast<double>(rounds) * 2 * kChains * 2 * static_cast<double>(hn::Lanes(d));
 }
 
-// `rounds` times 24 independent multiply-adds of the integers that products of int8 use: bytes with VNNI, else 16-bit
-// numbers. Returns the operations done.
+// `rounds` times two multiply-adds in each of some chains, of the integers that products of int8 use: bytes with VNNI,
+// else 16-bit numbers. Returns the operations done.
 double IntegerRounds(size_t rounds, float* sink) {
   const hn::ScalableTag<int32_t> d;
   const hn::Repartition<int16_t, decltype(d)> d16;
   using V = hn::Vec<decltype(d)>;
-  constexpr int kChains = 12;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  constexpr int kChains = 20;
+#else
+  constexpr int kChains = 10;
+#endif
   V a[kChains];
   for (int i = 0; i < kChains; ++i) a[i] = hn::Set(d, i);
   V x = hn::Set(d, 0x01020304);
@@ -68,9 +72,9 @@ double IntegerRounds(size_t rounds, float* sink) {
   constexpr double kOperations = 4;
 #endif
   for (size_t r = 0; r < rounds; ++r) {
-#pragma GCC unroll 12
+#pragma GCC unroll 20
     for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
-#pragma GCC unroll 12
+#pragma GCC unroll 20
     for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
     x = hn::Xor(x, y);  // else the products could leave the loop
   }

@@ -27,7 +27,7 @@ struct QuantizedRows {
 // Blocks in which no number is larger count as zeros, because the inverse of their scale would be infinite.
 constexpr float kSmallestPeak = 1e-30f;
 
-constexpr size_t kFewRows = 16;     // above, unpacking slices of the panels pays
+constexpr size_t kFewRows = 4;      // above, unpacking slices of the panels pays
 constexpr size_t kChunkRows = 256;  // that stay in the second cache while the panels pass by
 
 struct PanelProduct {

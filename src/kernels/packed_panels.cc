@@ -238,6 +238,14 @@ struct Int4Panel {
   }
 };
 
+// What is asked of the memory during each block of a slice: lines of the packed weights of the slice after it, in each
+// panel of a group.
+struct SliceAhead {
+  const uint8_t* at;
+  size_t panel_bytes;
+  size_t lines;
+};
+
 // Some blocks of the panels of a group, unpacked to bytes and f32 in the order of their use: for each block its quads,
 // of each the panels one after the other; then the scales, then the minima of the panels.
 template <bool kHasMinima>
@@ -248,6 +256,7 @@ struct Slice {
   static constexpr size_t kMinimaAt = kScalesAt + kTilePanels * 64;
   static constexpr size_t kBlockBytes = kMinimaAt + (kHasMinima ? kTilePanels * 64 : 0);
   const uint8_t* at;
+  SliceAhead ahead;
 
   template <int kQuad>
   HWY_INLINE Quad Load(int p, int v) const {
@@ -260,8 +269,16 @@ struct Slice {
   HWY_INLINE FVec Minimum(int p, int v) const {
     return hn::Load(FTag(), reinterpret_cast<const float*>(at + kMinimaAt + p * 64 + v * kVecLanes * 4));
   }
-  HWY_INLINE void Prefetch() const {}
-  HWY_INLINE void Next() { at += kBlockBytes; }
+  HWY_INLINE void Prefetch() const {
+    for (size_t line = 0; line < ahead.lines; ++line) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kTilePanels; ++p) __builtin_prefetch(ahead.at + p * ahead.panel_bytes + line * 64, 0, 2);
+    }
+  }
+  HWY_INLINE void Next() {
+    at += kBlockBytes;
+    ahead.at += ahead.lines * 64;
+  }
 };
 
 template <int kQuad, class Source, int kRows, int kPanels>
@@ -442,36 +459,19 @@ HWY_INLINE void Unpack(const PanelLayout& layout, const uint8_t* panel, size_t p
   }
 }
 
-// Asks for the weights of a slice, a piece of them at a time, while the last one is worked on.
-class SlicePrefetch {
- public:
-  SlicePrefetch(const PanelProduct& product, size_t first_panel, size_t begin, size_t pieces) {
-    const PanelLayout& layout = product.layout;
-    if (begin >= layout.blocks()) {
-      begin = 0;
-      first_panel += product.next_group * kTilePanels;
-    }
-    if (first_panel + kTilePanels > layout.panels()) return;
-    const size_t blocks = std::min(kSliceBlocks, layout.blocks() - begin);
-    start_ = product.packed + first_panel * layout.panel_bytes() + begin * layout.block_bytes();
-    panel_bytes_ = layout.panel_bytes();
-    lines_ = blocks * layout.block_bytes() / 64;
-    step_ = (lines_ + pieces - 1) / pieces;
+// Spreads the packed weights of the slice from block `begin` on over the `tiles` tiles that are worked on before.
+// After the last slice of a group comes the first of the one that this thread is likely to get next.
+HWY_INLINE SliceAhead Ahead(const PanelProduct& product, size_t first_panel, size_t begin, size_t tiles) {
+  const PanelLayout& layout = product.layout;
+  if (begin >= layout.blocks()) {
+    begin = 0;
+    first_panel += product.next_group * kTilePanels;
   }
-  HWY_INLINE void Ask() {
-    const size_t end = std::min(lines_, line_ + step_);
-    for (; line_ < end; ++line_) {
-      for (size_t p = 0; p < kTilePanels; ++p) __builtin_prefetch(start_ + p * panel_bytes_ + line_ * 64, 0, 2);
-    }
-  }
-
- private:
-  const uint8_t* start_ = nullptr;
-  size_t panel_bytes_ = 0;
-  size_t lines_ = 0;  // of each panel
-  size_t line_ = 0;
-  size_t step_ = 0;
-};
+  if (first_panel + kTilePanels > layout.panels()) return {product.packed, 0, 0};
+  const size_t block_lines = layout.block_bytes() / 64;
+  return {product.packed + first_panel * layout.panel_bytes() + begin * layout.block_bytes(), layout.panel_bytes(),
+          (block_lines + tiles - 1) / tiles};
+}
 
 // Rows [first_row, last_row) times a group of panels. `scratch` has room for a slice, `sums` for 16 * kTilePanels
 // numbers a row.
@@ -491,13 +491,15 @@ HWY_INLINE void ManyRows(const PanelProduct& product, size_t group, size_t first
     for (size_t p = 0; p < count; ++p) {
       Unpack<kInt4>(layout, product.packed + (first_panel + p) * layout.panel_bytes(), p, begin, end, scratch);
     }
-    SlicePrefetch prefetch(product, first_panel, end, tiles);
+    SliceAhead ahead = Ahead(product, first_panel, end, tiles);
+    const uint8_t* ahead_end = ahead.at + kSliceBlocks * layout.block_bytes();
     for (size_t row = first_row; row < last_row; row += kTileRows) {
-      prefetch.Ask();
-      TileOfRows<Slice<kInt4>, kTilePanels>(std::min<size_t>(kTileRows, last_row - row), Slice<kInt4>{scratch},
+      TileOfRows<Slice<kInt4>, kTilePanels>(std::min<size_t>(kTileRows, last_row - row), Slice<kInt4>{scratch, ahead},
                                             end - begin,
                                             product.rows.records + row * product.rows.row_bytes + begin * kRecordBytes,
                                             product.rows.row_bytes, sums + (row - first_row) * kWidth, kWidth);
+      ahead.at += (end - begin) * ahead.lines * 64;
+      if (ahead.at >= ahead_end) ahead.lines = 0;
     }
   }
   const size_t column = first_panel * kPanelRows;
