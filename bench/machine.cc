@@ -1,4 +1,5 @@
 // Peak measurements, compiled for every instruction set like the kernels they judge.
+#define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/machine.cc"
 #include <hwy/foreach_target.h>
@@ -6,6 +7,14 @@
 #include <hwy/highway.h>
 
 #include "bench/machine.h"
+
+// See packed_panels.cc.
+#if HWY_TARGET == HWY_AVX3_DL
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR \
+  HWY_TARGET_STR_AVX3  \
+  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -31,6 +40,48 @@ double FmaRounds(size_t rounds, float* sink) {
   for (int i = 1; i < kChains; ++i) sum = hn::Add(sum, a[i]);
   *sink = hn::GetLane(hn::SumOfLanes(d, sum));
   return static_cast<double>(rounds) * 2 * kChains * 2 * static_cast<double>(hn::Lanes(d));
+}
+
+// `rounds` times two multiply-adds in each of some chains, of the integers that products of int8 use: bytes with VNNI,
+// else 16-bit numbers. Returns the operations done.
+double IntegerRounds(size_t rounds, float* sink) {
+  const hn::ScalableTag<int32_t> d;
+  const hn::Repartition<int16_t, decltype(d)> d16;
+  using V = hn::Vec<decltype(d)>;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  constexpr int kChains = 20;
+#else
+  constexpr int kChains = 10;
+#endif
+  V a[kChains];
+  for (int i = 0; i < kChains; ++i) a[i] = hn::Set(d, i);
+  V x = hn::Set(d, 0x01020304);
+  const V y = hn::Set(d, 0x02010102);
+  const auto add = [&](V sum) HWY_ATTR {
+#if HWY_TARGET == HWY_AVX3_DL
+    return V{_mm512_dpbusd_epi32(sum.raw, x.raw, y.raw)};
+#else
+    V rest = hn::Zero(d);
+    return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, x), hn::BitCast(d16, y), sum, rest);
+#endif
+  };
+  (void)d16;
+#if HWY_TARGET == HWY_AVX3_DL
+  constexpr double kOperations = 8;  // a lane
+#else
+  constexpr double kOperations = 4;
+#endif
+  for (size_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 20
+    for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
+#pragma GCC unroll 20
+    for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
+    x = hn::Xor(x, y);  // else the products could leave the loop
+  }
+  V sum = a[0];
+  for (int i = 1; i < kChains; ++i) sum = hn::Add(sum, a[i]);
+  *sink = static_cast<float>(hn::GetLane(hn::SumOfLanes(d, sum)));
+  return static_cast<double>(rounds) * 2 * kChains * kOperations * static_cast<double>(hn::Lanes(d));
 }
 
 // Reads `count` floats (a multiple of 64); returns their sum so that the reads cannot be left out.
@@ -63,11 +114,12 @@ namespace cairn {
 namespace {
 
 HWY_EXPORT(FmaRounds);
+HWY_EXPORT(IntegerRounds);
 HWY_EXPORT(ReadFloats);
 
-}  // namespace
-
-double MeasureF32Gflops() {
+// 10^9 operations a second of all threads together, the best of a few attempts.
+template <class Rounds>
+double BestGops(const Rounds& rounds) {
   const size_t threads = static_cast<size_t>(ThreadCount());
   std::vector<float> sinks(threads * 16);
   double best = 0;
@@ -75,7 +127,7 @@ double MeasureF32Gflops() {
     constexpr size_t kRounds = 2'000'000;
     std::vector<double> flops(threads);
     const double start = SecondsNow();
-    ParallelFor(threads, [&](size_t i, int) { flops[i] = HWY_DYNAMIC_DISPATCH(FmaRounds)(kRounds, &sinks[i * 16]); });
+    ParallelFor(threads, [&](size_t i, int) { flops[i] = rounds(kRounds, &sinks[i * 16]); });
     const double elapsed = SecondsNow() - start;
     double total = 0;
     for (const double f : flops) total += f;
@@ -83,6 +135,11 @@ double MeasureF32Gflops() {
   }
   return best;
 }
+
+}  // namespace
+
+double MeasureF32Gflops() { return BestGops(HWY_DYNAMIC_DISPATCH(FmaRounds)); }
+double MeasureInt8Gops() { return BestGops(HWY_DYNAMIC_DISPATCH(IntegerRounds)); }
 
 MachineLimits MeasureMachine() {
   const size_t threads = static_cast<size_t>(ThreadCount());

@@ -11,6 +11,10 @@ struct MachineLimits {
 // The first of them alone, in about a tenth of a second.
 double MeasureF32Gflops();
 
+// Multiply-adds of the integers that products of int8 use, 2 operations each, 10^9 a second: bytes where the active
+// instruction set has VNNI, else 16-bit numbers. In about a tenth of a second.
+double MeasureInt8Gops();
+
 // Takes about half a second. Uses ThreadCount() threads and the active instruction set.
 MachineLimits MeasureMachine();
 

@@ -143,6 +143,53 @@ TEST(QuantBlocks, QuantizeQ8_0KeepsHalfAStep) {
   EXPECT_EQ(back[3], 0.0f);
 }
 
+TEST(QuantBlocks, Q4_0RoundTrip) {
+  Random random(7);
+  std::array<float, 32> values, back;
+  std::array<std::byte, kQ4_0Bytes> block{};
+  for (int round = 0; round < 100; ++round) {
+    float extreme = 0;
+    for (float& value : values) {
+      value = static_cast<float>(random.Normal());
+      if (std::abs(value) > std::abs(extreme)) extreme = value;
+    }
+    QuantizeQ4_0(values, block);
+    DequantizeQ4_0(block, back);
+    const float step = std::abs(extreme) / 8;
+    for (size_t i = 0; i < 32; ++i) {
+      // Half a step and the rounding of the scale to f16; what lies beyond nibble 15 is cut there.
+      const float reach = extreme < 0 ? 7 * step : -7 * step;
+      const float wanted = extreme < 0 ? std::min(values[i], reach) : std::max(values[i], reach);
+      ASSERT_NEAR(back[i], wanted, step / 2 + 8 * step * 0x1p-11f) << i;
+      if (values[i] == extreme) {
+        ASSERT_NEAR(back[i], extreme, 8 * step * 0x1p-11f);
+      }
+    }
+    // What was once rounded stays.
+    std::array<std::byte, kQ4_0Bytes> again{};
+    QuantizeQ4_0(back, again);
+    EXPECT_EQ(again, block);
+  }
+  values.fill(0);
+  QuantizeQ4_0(values, block);
+  DequantizeQ4_0(block, back);
+  EXPECT_EQ(back[7], 0.0f);
+  values[3] = 1e-45f;  // the inverse of the scale overflows
+  QuantizeQ4_0(values, block);
+  DequantizeQ4_0(block, back);
+  EXPECT_EQ(back[3], 0.0f);
+}
+
+TEST(StoredTensor, FloatsAreWrittenAsQ4_0) {
+  std::vector<float> values(64);
+  for (size_t i = 0; i < 64; ++i) values[i] = static_cast<float>(i % 16) - 8.0f;
+  std::vector<std::byte> bytes(2 * kQ4_0Bytes);
+  ConvertFloatToStored(StoredType::kQ4_0, values, bytes);
+  std::vector<float> back(64);
+  ConvertStoredToFloat(StoredType::kQ4_0, bytes, back);
+  EXPECT_EQ(back, values);
+}
+
 TEST(StoredTensor, Sizes) {
   EXPECT_EQ(StoredBytes(StoredType::kQ4_K, {3, 512}), 3 * 2 * 144u);
   EXPECT_EQ(StoredBytes(StoredType::kQ8_0, {3, 33}), std::nullopt);

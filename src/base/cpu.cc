@@ -1,5 +1,7 @@
 #include "base/cpu.h"
 
+// Kernels that have a form of their own for AVX-512 VNNI are compiled for it; the others then take AVX-512.
+#define HWY_WANT_AVX3_DL
 #include <hwy/highway.h>
 
 #include <algorithm>

@@ -26,12 +26,13 @@ WeightKind NaturalKind(StoredType type);
 // Immutable and thread-safe once packed.
 //
 // int8: 32 values share a scale; int4: 32 values share a scale and a minimum, so that q4_0 and q4_K both fit.
-// The numbers of the rows that are multiplied are themselves rounded to int8, 32 to a scale, for these two kinds.
+// The numbers of the rows that are multiplied are themselves rounded to int8, 32 to a scale, for these two kinds. A row
+// with a number that is not finite then gives NaN throughout; f32 and f16 follow IEEE.
 class PackedMatrix {
  public:
   PackedMatrix();
   // The tensors' rows one below the other; all have the same number of columns. Where `kind` is what a tensor holds
-  // already (f32, f16), and there is one tensor, its bytes are used in place: they must outlive this.
+  // already (f32, f16), and there is one aligned tensor, its bytes are used in place: they must outlive this.
   PackedMatrix(std::span<const StoredTensor> parts, WeightKind kind);
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix& operator=(PackedMatrix&&) noexcept;
@@ -43,7 +44,8 @@ class PackedMatrix {
   size_t bytes() const;  // that one product reads
 
   // out[m][n] = in[m][k] W^T, or out += with `accumulate`. Rows of `in` and `out` are dense. All threads; callable from
-  // several threads at once.
+  // several threads at once. A row's result does not depend on the rows beside it nor on the number of threads, bit by
+  // bit.
   void Multiply(size_t m, const float* in, float* out, bool accumulate = false) const;
 
   // Row n of the matrix as this kind holds it; [columns].

@@ -90,4 +90,22 @@ void QuantizeQ8_0(std::span<const float, kQ8_0Elements> values, std::span<std::b
   }
 }
 
+void QuantizeQ4_0(std::span<const float, kQ4_0Elements> values, std::span<std::byte, kQ4_0Bytes> block) {
+  float extreme = 0;  // the value of largest magnitude, with its sign
+  for (const float value : values) {
+    if (std::abs(value) > std::abs(extreme)) extreme = value;
+  }
+  const float scale = extreme / -8.0f;
+  const float inverse = scale != 0 ? 1.0f / scale : 0.0f;
+  const uint16_t half = FloatToHalf(scale);
+  std::memcpy(block.data(), &half, sizeof(half));
+  const auto nibble = [&](float value) {
+    const float q = std::clamp(std::floor(value * inverse + 8.5f), 0.0f, 15.0f);
+    return std::isnan(q) ? 8 : static_cast<int>(q);  // zero times the infinite inverse of a subnormal scale
+  };
+  for (size_t i = 0; i < 16; ++i) {
+    block[2 + i] = static_cast<std::byte>(nibble(values[i]) | (nibble(values[16 + i]) << 4));
+  }
+}
+
 }  // namespace cairn

@@ -25,4 +25,7 @@ void DequantizeQ6_K(std::span<const std::byte, kQ6_KBytes> block, std::span<floa
 // Symmetric: the largest magnitude becomes 127. Values must be finite.
 void QuantizeQ8_0(std::span<const float, kQ8_0Elements> values, std::span<std::byte, kQ8_0Bytes> block);
 
+// The number of largest magnitude becomes nibble 0, which is -8 times the scale. Values must be finite.
+void QuantizeQ4_0(std::span<const float, kQ4_0Elements> values, std::span<std::byte, kQ4_0Bytes> block);
+
 }  // namespace cairn

@@ -35,6 +35,14 @@ const TypeInfo& Info(StoredType type) {
   CAIRN_CHECK(false, "unknown stored type");
 }
 
+template <size_t kElements, size_t kBytes, typename Quantize>
+void QuantizeAll(std::span<const float> values, std::span<std::byte> out, Quantize quantize) {
+  for (size_t block = 0; block < values.size() / kElements; ++block) {
+    quantize(std::span<const float, kElements>(values.data() + block * kElements, kElements),
+             std::span<std::byte, kBytes>(out.data() + block * kBytes, kBytes));
+  }
+}
+
 template <size_t kElements, size_t kBytes, typename Dequantize>
 void DequantizeAll(std::span<const std::byte> bytes, std::span<float> out, Dequantize dequantize) {
   for (size_t block = 0; block < out.size() / kElements; ++block) {
@@ -100,11 +108,9 @@ void ConvertFloatToStored(StoredType type, std::span<const float> values, std::s
       }
       return;
     case StoredType::kQ8_0:
-      for (size_t block = 0; block < values.size() / kQ8_0Elements; ++block) {
-        QuantizeQ8_0(std::span<const float, kQ8_0Elements>(values.data() + block * kQ8_0Elements, kQ8_0Elements),
-                     std::span<std::byte, kQ8_0Bytes>(out.data() + block * kQ8_0Bytes, kQ8_0Bytes));
-      }
-      return;
+      return QuantizeAll<kQ8_0Elements, kQ8_0Bytes>(values, out, QuantizeQ8_0);
+    case StoredType::kQ4_0:
+      return QuantizeAll<kQ4_0Elements, kQ4_0Bytes>(values, out, QuantizeQ4_0);
     default:
       CAIRN_CHECK(false, "{} is never written", NameOf(type));
   }

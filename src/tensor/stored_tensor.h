@@ -35,8 +35,8 @@ struct StoredTensor {
 // `bytes` hold out.size() elements (whole blocks) of `type`.
 void ConvertStoredToFloat(StoredType type, std::span<const std::byte> bytes, std::span<float> out);
 
-// The inverse, for f32, f16, bf16 and q8_0; `out` has room for exactly values.size() elements. q8_0 needs finite
-// values.
+// The inverse, for f32, f16, bf16, q8_0 and q4_0; `out` has room for exactly values.size() elements. The quantised
+// types need finite values.
 void ConvertFloatToStored(StoredType type, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace cairn
