@@ -193,7 +193,8 @@ void ReadBlock(const BlockShape& shape, const float* block, size_t count, const 
   HWY_DYNAMIC_DISPATCH(ReadBlockImpl)(shape, block, count, queries, groups, gates, scratch);
 }
 
-LandmarkPanels::LandmarkPanels(const LandmarkPanels& other) : dim_(other.dim_), size_(other.size_) {
+LandmarkPanels::LandmarkPanels(const LandmarkPanels& other)
+    : dim_(other.dim_), size_(other.size_), uniform_(other.uniform_) {
   if (size_ == 0) return;
   Reserve(size_);
   std::copy_n(other.data_.data(), RoundUp(size_, kPanelColumns) * dim_, data_.data());
@@ -217,7 +218,10 @@ void LandmarkPanels::Reserve(size_t size) {
 void LandmarkPanels::Append(const float* key) {
   Reserve(size_ + 1);
   float* column = data_.data() + size_ / kPanelColumns * dim_ * kPanelColumns + size_ % kPanelColumns;
-  for (size_t i = 0; i < dim_; ++i) column[i * kPanelColumns] = key[i];
+  for (size_t i = 0; i < dim_; ++i) {
+    column[i * kPanelColumns] = key[i];
+    uniform_ = uniform_ && key[i] == data_[i * kPanelColumns];
+  }
   ++size_;
 }
 
@@ -230,6 +234,7 @@ void LandmarkPanels::Read(size_t index, float* key) const {
 void LandmarkPanels::Truncate(size_t size) {
   CAIRN_CHECK(size <= size_);
   size_ = size;
+  uniform_ = uniform_ || size <= 1;
 }
 
 void LandmarkPanels::EraseFront(size_t count) {
@@ -252,6 +257,21 @@ void BestBlocks::Offer(float score, int32_t block) {
   }
   scores_[at] = score;
   blocks_[at] = block;
+}
+
+void TakeBest(std::span<const float> scores, size_t k, int32_t* blocks) {
+  CAIRN_CHECK(k <= scores.size());
+  if (k == 0) return;
+  std::vector<std::pair<float, int32_t>> queue(scores.size());
+  for (size_t i = 0; i < scores.size(); ++i) queue[i] = {scores[i], static_cast<int32_t>(i)};
+  const auto better = [](const auto& a, const auto& b) { return a.first > b.first; };
+  const auto end = queue.begin() + static_cast<ptrdiff_t>(k);
+  if (k * 64 <= scores.size()) {
+    std::partial_sort(queue.begin(), end, queue.end(), better);
+  } else {
+    std::nth_element(queue.begin(), end - 1, queue.end(), better);
+  }
+  for (size_t i = 0; i < k; ++i) blocks[i] = queue[i].second;
 }
 
 void SearchLandmarks(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,

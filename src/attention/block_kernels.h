@@ -61,6 +61,8 @@ class LandmarkPanels {
   size_t dim() const { return dim_; }
   const float* panel(size_t index) const { return data_.data() + index * dim_ * kPanelColumns; }
   size_t bytes() const { return data_.size() * sizeof(float); }
+  // Whether all keys are the same: so it is in the first layer, where a landmark has seen nothing of its block yet.
+  bool uniform() const { return uniform_; }
   void Append(const float* key);
   void Read(size_t index, float* key) const;
   void Truncate(size_t size);
@@ -71,6 +73,7 @@ class LandmarkPanels {
 
   size_t dim_;
   size_t size_ = 0;
+  bool uniform_ = true;
   AlignedBuffer<float> data_;
 };
 
@@ -94,6 +97,11 @@ class BestBlocks {
   float* scores_ = nullptr;
   int32_t* blocks_ = nullptr;
 };
+
+// The k best of all scores, unsorted. Equal ones are taken as the authors' code does (torch.topk on a CPU, whose order
+// is that of std::nth_element), so that results can be compared; it shows in the first layer, where all old landmarks
+// tie.
+void TakeBest(std::span<const float> scores, size_t k, int32_t* blocks);
 
 // Offers landmarks [first, last) to the lists of `count` queries, [count][dim], in ascending order.
 void SearchLandmarks(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "attention/fused.h"
 #include "base/error.h"
@@ -22,6 +23,34 @@ constexpr size_t kFewRows = 8;
 void Grow(std::vector<float>& values, size_t size) {
   if (values.size() < size) values.resize(size);
 }
+
+// The choice where all old landmarks tie: it depends only on how the latest ones rank among themselves and against the
+// tie, so each ranking is worked out once.
+class TieOrders {
+ public:
+  TieOrders(size_t old, size_t k) : old_(old), k_(k), ranks_(k + 1) {}
+
+  // `scores`: of the tie, then of the latest k.
+  void Take(const float* scores, int32_t* chosen) {
+    for (size_t i = 0; i <= k_; ++i) {
+      ranks_[i] = 0;
+      for (size_t j = 0; j <= k_; ++j) ranks_[i] += scores[j] < scores[i];
+    }
+    auto [entry, fresh] = known_.try_emplace(ranks_);
+    if (fresh) {
+      std::vector<float> all(old_, static_cast<float>(ranks_[0]));
+      for (size_t i = 1; i <= k_; ++i) all.push_back(static_cast<float>(ranks_[i]));
+      entry->second.resize(k_);
+      TakeBest(all, k_, entry->second.data());
+    }
+    std::copy(entry->second.begin(), entry->second.end(), chosen);
+  }
+
+ private:
+  size_t old_, k_;
+  std::vector<size_t> ranks_;
+  std::map<std::vector<size_t>, std::vector<int32_t>> known_;
+};
 
 }  // namespace
 
@@ -263,18 +292,35 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
   }
   // Older blocks share slot 0; the latest k' stand in slots of their own.
   const size_t old = exact() ? blocks : blocks - k;
-  SearchLandmarks(panels, 0, old, count, queries.data(), best.data());
-  std::vector<float> key(dim), turned(dim);
-  for (size_t b = old; b < blocks; ++b) {
+  const bool tie = old > 1 && panels.uniform();
+  if (!tie) SearchLandmarks(panels, 0, old, count, queries.data(), best.data());
+  std::vector<float> key(dim), turned(dim), recent(tie ? count * (k + 1) : 0);
+  const auto score = [&](const float* query) {
+    float result;
+    DotRows({1, dim, dim}, query, key.data(), &result);
+    return result;
+  };
+  for (size_t b = tie ? old - 1 : old; b < blocks; ++b) {
     panels.Read(b, key.data());
-    const auto distance = static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(b - old + 1);
+    const auto distance = static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(b + 1 - old);
     n = 0;
     for (size_t t = unit.first; t < unit.last; ++t) {
       for (size_t g = 0; g < group(); ++g, ++n) {
         Turn(distance, Query(chunk, t, unit.kv_head * group() + g), turned.data());
-        float score;
-        DotRows({1, dim, dim}, turned.data(), key.data(), &score);
-        best[n].Offer(score, static_cast<int32_t>(b));
+        if (tie) {
+          recent[n * (k + 1) + b + 1 - old] = score(turned.data());
+        } else {
+          best[n].Offer(score(turned.data()), static_cast<int32_t>(b));
+        }
+      }
+    }
+  }
+  if (tie) {
+    TieOrders orders(old, k);
+    n = 0;
+    for (size_t t = unit.first; t < unit.last; ++t) {
+      for (size_t g = 0; g < group(); ++g, ++n) {
+        orders.Take(&recent[n * (k + 1)], &chosen_[Index(t, unit.kv_head * group() + g) * k]);
       }
     }
   }
@@ -333,11 +379,8 @@ void MemoryAttention::ChooseTogether(const LayerMemory& memory, const Chunk& chu
         for (size_t b = 0; b < blocks; ++b) together[b] = std::max(together[b], scores[b] - log_sum);
       }
     }
-    std::vector<float> best_scores(k);
     std::vector<int32_t> best_blocks(k);
-    BestBlocks best;
-    best.Reset(k, best_scores.data(), best_blocks.data());
-    for (size_t b = 0; b < blocks; ++b) best.Offer(together[b], static_cast<int32_t>(b));
+    TakeBest(together, k, best_blocks.data());
     std::sort(best_blocks.begin(), best_blocks.end());
     for (size_t t = first_row; t < last_row; ++t) {
       for (size_t h = first_head; h < first_head + heads_each; ++h) {
