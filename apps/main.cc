@@ -73,6 +73,7 @@ int Run(int argc, char** argv) {
   cairn::AddConvertVerb(root, exit_code);
   cairn::AddDataVerb(root, exit_code);
   cairn::AddExampleVerb(root, exit_code);
+  cairn::AddGenerateVerb(root, exit_code);
   cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
   cairn::AddModelVerb(root, exit_code);

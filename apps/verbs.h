@@ -10,6 +10,7 @@ void AddBenchVerb(CLI::App& root, int& exit_code);
 void AddConvertVerb(CLI::App& root, int& exit_code);
 void AddDataVerb(CLI::App& root, int& exit_code);
 void AddExampleVerb(CLI::App& root, int& exit_code);
+void AddGenerateVerb(CLI::App& root, int& exit_code);
 void AddGoldenVerb(CLI::App& root, int& exit_code);
 void AddInfoVerb(CLI::App& root, int& exit_code);
 void AddModelVerb(CLI::App& root, int& exit_code);

@@ -1,0 +1,39 @@
+// What a model read while it wrote: which blocks, in which layers, how much, and the text they hold.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "infer/generate.h"
+
+namespace cairn {
+
+class ReadsView {
+ public:
+  // Both must outlive this.
+  ReadsView(const Tokenizer& tokenizer, const Session& session) : tokenizer_(tokenizer), session_(session) {}
+
+  void Add(const GeneratedToken& token);
+
+  // On standard output, coloured when that is a terminal: a line a token, then the text of the blocks read most.
+  void Print() const;
+  nlohmann::ordered_json ToJson() const;
+
+ private:
+  struct Token {
+    int32_t id;
+    std::vector<Session::LayerReads> layers;
+  };
+
+  std::string BlockText(size_t block) const;
+  static std::map<size_t, double> Sum(const Token& token);  // weight of each block, mean over the layers that read
+
+  const Tokenizer& tokenizer_;
+  const Session& session_;
+  std::vector<Token> tokens_;
+};
+
+}  // namespace cairn

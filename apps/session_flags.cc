@@ -1,0 +1,90 @@
+#include "apps/session_flags.h"
+
+#include "apps/tokenizer_bridge.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "formats/model_tokenizer.h"
+
+namespace cairn {
+
+void SessionFlags::AddModel(CLI::App& verb) {
+  verb.add_option("-m,--model", model, "Hugging Face directory, GGUF file or llama2.c file")->required();
+  verb.add_option("-t,--tokenizer", tokenizer, "Tokenizer, where the model has none beside it");
+  verb.add_option("--weights", weights, "How the weights are held: f32, f16, int8 or int4; default: as stored")
+      ->check(CLI::IsMember({"f32", "f16", "int8", "int4"}));
+}
+
+void SessionFlags::AddAttention(CLI::App& verb) {
+  verb.add_option("--attention", attention, "landmark or full; default: as the model was trained")
+      ->check(CLI::IsMember({"landmark", "full"}));
+  k = verb.add_option("-k", options.top_k, "Blocks that each query retrieves from the memory")->capture_default_str();
+  verb.add_option("--chunk", options.chunk_length, "Tokens read at once; default: what the trained context allows");
+  verb.add_option("--block", options.block_length, "Tokens of a block; default: the model's");
+  verb.add_option("--memory-blocks", options.memory_blocks, "Blocks kept, the latest ones; 0: all")
+      ->capture_default_str();
+  verb.add_option("--granularity", granularity, "Who chooses blocks: head-and-token, head or token")
+      ->check(CLI::IsMember({"head-and-token", "head", "token"}))
+      ->capture_default_str();
+  verb.add_option("--positions", positions, "slots, or exact distances (for models trained with positional jumps)")
+      ->check(CLI::IsMember({"slots", "exact"}))
+      ->capture_default_str();
+  verb.add_option("--cutoff", options.miss_cutoff, "Skip the memory where the context-miss token's share is below this")
+      ->capture_default_str();
+}
+
+std::shared_ptr<const InferenceModel> LoadModel(const SessionFlags& flags) {
+  const auto kind = flags.weights.empty() ? std::nullopt : WeightKindNamed(flags.weights);
+  return InferenceModel::Load(OpenModel(flags.model), kind);
+}
+
+std::shared_ptr<const Tokenizer> LoadTokenizerOf(const SessionFlags& flags, const InferenceModel& model) {
+  const auto tokenizer =
+      flags.tokenizer.empty() ? LoadModelTokenizer(model.source(), flags.model) : LoadTokenizerOrModel(flags.tokenizer);
+  if (tokenizer->vocab_size() > model.config().vocab_size) {
+    Fail("the tokenizer has {} tokens and the model {}; give the model's own with -t", tokenizer->vocab_size(),
+         model.config().vocab_size);
+  }
+  return tokenizer;
+}
+
+SessionOptions OptionsFrom(const SessionFlags& flags, const InferenceModel& model) {
+  SessionOptions options = flags.options;
+  options.attention = flags.attention.empty()     ? DefaultSessionOptions(model.config()).attention
+                      : flags.attention == "full" ? AttentionKind::kFull
+                                                  : AttentionKind::kLandmark;
+  options.granularity = *GranularityNamed(flags.granularity);
+  options.exact_positions = flags.positions == "exact";
+  return options;
+}
+
+void WarnBeyondTraining(const InferenceModel& model, const SessionOptions& options) {
+  if (options.attention != AttentionKind::kLandmark) return;
+  const size_t stride = options.block_length + 1;
+  const size_t blocks = (options.chunk_length + options.block_length - 1) / options.block_length;
+  const size_t span = (blocks + options.top_k + 1) * stride;
+  const size_t trained = model.config().max_position_embeddings;
+  if (!options.exact_positions && span > trained) {
+    spdlog::warn(
+        "chunk and retrieved blocks span {} positions, but the model was trained with {}; use a smaller --chunk "
+        "or -k",
+        span, trained);
+  }
+}
+
+void AddSamplingFlags(CLI::App& verb, GenerationOptions& options) {
+  verb.add_option("-n,--tokens", options.max_tokens, "Tokens to generate at most")->capture_default_str();
+  SamplingOptions& sampling = options.sampling;
+  verb.add_option("--temperature", sampling.temperature, "0: always the most probable token")->capture_default_str();
+  verb.add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")->capture_default_str();
+  verb.add_option("--top-p", sampling.top_p, "Draw from the fewest tokens with this share")->capture_default_str();
+  verb.add_option("--min-p", sampling.min_p, "Leave out tokens less probable than this part of the best")
+      ->capture_default_str();
+  verb.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: repeat less")->capture_default_str();
+  verb.add_option("--repetition-window", sampling.repetition_window, "Last tokens that count as repeated")
+      ->capture_default_str();
+  verb.add_option("--seed", sampling.seed, "The same seed draws the same text")->capture_default_str();
+  verb.add_option("--stop", options.stops, "Text that ends the generation; may be given several times")
+      ->allow_extra_args(false);
+}
+
+}  // namespace cairn

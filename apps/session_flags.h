@@ -1,0 +1,39 @@
+// The flags that verbs with a session share: which model, how its weights are held, how it attends.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "infer/generate.h"
+#include "infer/session.h"
+#include "tokenizer/tokenizer.h"
+
+namespace cairn {
+
+struct SessionFlags {
+  std::string model;
+  std::string tokenizer;  // "" = the model's own
+  std::string weights;    // "" = as stored
+  std::string attention;  // "" = as trained
+  std::string granularity = "head-and-token";
+  std::string positions = "slots";
+  SessionOptions options;
+  CLI::Option* k = nullptr;
+
+  void AddModel(CLI::App& verb);
+  void AddAttention(CLI::App& verb);
+};
+
+// Throws Error when a flag contradicts the model.
+std::shared_ptr<const InferenceModel> LoadModel(const SessionFlags& flags);
+std::shared_ptr<const Tokenizer> LoadTokenizerOf(const SessionFlags& flags, const InferenceModel& model);
+SessionOptions OptionsFrom(const SessionFlags& flags, const InferenceModel& model);
+
+// Warns where the settings go beyond what the model was trained for.
+void WarnBeyondTraining(const InferenceModel& model, const SessionOptions& options);
+
+// Flags of sampling and of where a generation ends.
+void AddSamplingFlags(CLI::App& verb, GenerationOptions& options);
+
+}  // namespace cairn
