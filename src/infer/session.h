@@ -34,6 +34,9 @@ class Session {
   // Throws Error when the options do not fit the model.
   Session(std::shared_ptr<const InferenceModel> model, const SessionOptions& options);
 
+  Session(Session&&) noexcept = default;
+  Session& operator=(Session&&) noexcept = default;
+
   const InferenceModel& model() const { return *model_; }
   const SessionOptions& options() const { return options_; }  // every default resolved
 
