@@ -22,6 +22,9 @@ void SessionFlags::AddAttention(CLI::App& verb) {
   verb.add_option("--block", options.block_length, "Tokens of a block; default: the model's");
   verb.add_option("--memory-blocks", options.memory_blocks, "Blocks kept, the latest ones; 0: all")
       ->capture_default_str();
+  verb.add_option("--block-format", block_format, "How finished blocks are kept: f32, f16 or int8")
+      ->check(CLI::IsMember({"f32", "f16", "int8"}))
+      ->capture_default_str();
   verb.add_option("--granularity", granularity, "Who chooses blocks: head-and-token, head or token")
       ->check(CLI::IsMember({"head-and-token", "head", "token"}))
       ->capture_default_str();
@@ -53,6 +56,7 @@ SessionOptions OptionsFrom(const SessionFlags& flags, const InferenceModel& mode
                       : flags.attention == "full" ? AttentionKind::kFull
                                                   : AttentionKind::kLandmark;
   options.granularity = *GranularityNamed(flags.granularity);
+  options.block_format = *BlockFormatNamed(flags.block_format);
   options.exact_positions = flags.positions == "exact";
   return options;
 }

@@ -17,6 +17,7 @@ struct SessionFlags {
   std::string weights;    // "" = as stored
   std::string attention;  // "" = as trained
   std::string granularity = "head-and-token";
+  std::string block_format = "f16";
   std::string positions = "slots";
   SessionOptions options;
   CLI::Option* k = nullptr;

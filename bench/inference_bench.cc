@@ -166,15 +166,15 @@ InferenceBenchResult BenchInference(const InferenceBenchOptions& options,
     }
     if (decode) {
       const size_t block = landmarks ? settings.block_length : 64;
-      const double landmark_bytes = landmarks ? static_cast<double>(depth / block * config.key_size() * 4) *
+      const double landmark_bytes = landmarks ? static_cast<double>(depth / block * config.key_size() * 2) *
                                                     static_cast<double>(config.num_hidden_layers)
                                               : 0;
-      const BlockShape shape{config.head_dim, block, landmarks};
+      const BlockShape shape{config.head_dim, block, landmarks, settings.block_format};
       const double blocks =
           landmarks ? blocks_read
                     : static_cast<double>(depth / block * config.num_key_value_heads * config.num_hidden_layers);
       row.bytes_per_token =
-          static_cast<double>(result.weight_bytes) + landmark_bytes + blocks * static_cast<double>(shape.floats() * 4);
+          static_cast<double>(result.weight_bytes) + landmark_bytes + blocks * static_cast<double>(shape.bytes());
       row.percent = 100 * row.bytes_per_token * row.tokens_per_second / (result.machine.read_gbs * 1e9);
     } else {
       const bool integer = result.kind == WeightKind::kInt8 || result.kind == WeightKind::kInt4;

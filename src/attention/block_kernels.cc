@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <tuple>
+#include <utility>
 #include <vector>
+
+#include "tensor/convert.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/block_kernels.cc"
@@ -60,8 +65,9 @@ HWY_INLINE void MergeRow(float* out, float keep, const float* value, float add, 
   for (; i < dim; ++i) out[i] = out[i] * keep + value[i] * add;
 }
 
-void ReadBlockImpl(const BlockShape& shape, const float* block, size_t count, const float* queries,
-                   const RunningGroup* groups, float* gates, float* scratch) {
+template <class Right>
+void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_values, size_t count,
+               const float* queries, const RunningGroup* groups, float* gates, float* scratch) {
   const TileTag d;
   const size_t columns = shape.padded_columns();
   const size_t padded = shape.padded_dim();
@@ -69,7 +75,7 @@ void ReadBlockImpl(const BlockShape& shape, const float* block, size_t count, co
   float* values = scratch + kRowsAtOnce * columns;
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
-    Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, GemmRight{block, columns}, GemmDepth{shape.dim}, rows, 0,
+    Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, keys, GemmDepth{shape.dim}, rows, 0,
          columns, [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * columns + column); });
     float max[kRowsAtOnce];
     float sum[kRowsAtOnce];
@@ -81,7 +87,7 @@ void ReadBlockImpl(const BlockShape& shape, const float* block, size_t count, co
       if (!shape.landmark) gate[r] = max[r] + std::log2(sum[r]);
       gate[r] = std::clamp(gate[r], -1e37f, 1e37f);
     }
-    Gemm(GemmLeft{scores, columns, 1}, GemmRight{block + shape.key_floats(), padded}, GemmDepth{shape.tokens}, rows, 0,
+    Gemm(GemmLeft{scores, columns, 1}, stored_values, GemmDepth{shape.tokens}, rows, 0,
          padded,
          [&](size_t row, size_t column, TileVec value) { hn::Store(value, d, values + row * padded + column); });
     for (size_t r = 0; r < rows; ++r) {
@@ -94,6 +100,61 @@ void ReadBlockImpl(const BlockShape& shape, const float* block, size_t count, co
       *group.sum = *group.sum * keep + add;
       if (gates != nullptr) gates[begin + r] = gate[r];
     }
+  }
+}
+
+// An int8 block as floats: keys and values as in a block of f32.
+void ExpandInt8(const BlockShape& shape, const std::byte* block, float* out) {
+  const TileTag d;
+  const size_t lanes = hn::Lanes(d);
+  const hn::Rebind<int8_t, TileTag> bytes;
+  const auto* header = reinterpret_cast<const float*>(block);
+  const auto* from = reinterpret_cast<const int8_t*>(block + shape.header_bytes());
+  const auto expand = [&](size_t begin, size_t end, float scale) {
+    const TileVec factor = hn::Set(d, scale);
+    for (size_t i = begin; i < end; i += lanes) {
+      const hn::Rebind<int32_t, TileTag> words;
+      hn::Store(hn::Mul(hn::ConvertTo(d, hn::PromoteTo(words, hn::LoadU(bytes, from + i))), factor), d, out + i);
+    }
+  };
+  expand(0, shape.key_numbers(), header[0]);
+  expand(shape.key_numbers(), shape.numbers(), header[1]);
+  if (!shape.landmark) return;
+  for (size_t i = 0; i < shape.dim; ++i) out[i * shape.padded_columns() + shape.tokens] = header[2 + i];
+}
+
+void ReadBlockImpl(const BlockShape& shape, const std::byte* block, size_t count, const float* queries,
+                   const RunningGroup* groups, float* gates, float* scratch) {
+  const size_t columns = shape.padded_columns();
+  const size_t padded = shape.padded_dim();
+  float* rest = scratch + (shape.format == BlockFormat::kInt8 ? RoundUp(shape.numbers(), 16) : 0);
+  if (shape.format == BlockFormat::kF16) {
+    const auto* numbers = reinterpret_cast<const uint16_t*>(block);
+    ReadParts(shape, GemmRightHalf{numbers, columns}, GemmRightHalf{numbers + shape.key_numbers(), padded}, count,
+              queries, groups, gates, rest);
+    return;
+  }
+  const auto* numbers = reinterpret_cast<const float*>(block);
+  if (shape.format == BlockFormat::kInt8) {
+    ExpandInt8(shape, block, scratch);
+    numbers = scratch;
+  }
+  ReadParts(shape, GemmRight{numbers, columns}, GemmRight{numbers + shape.key_numbers(), padded}, count, queries,
+            groups, gates, rest);
+}
+
+// The product of queries with one panel, whichever numbers it holds.
+template <class Store>
+HWY_INLINE void PanelProduct(const LandmarkPanels& panels, size_t panel, const float* queries, size_t rows,
+                             const Store& store) {
+  constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
+  const GemmLeft left{queries, panels.dim(), 1};
+  if (panels.half()) {
+    const GemmRightHalf right{reinterpret_cast<const uint16_t*>(panels.panel(panel)), kColumns};
+    Gemm(left, right, GemmDepth{panels.dim()}, rows, 0, kColumns, store);
+  } else {
+    const GemmRight right{reinterpret_cast<const float*>(panels.panel(panel)), kColumns};
+    Gemm(left, right, GemmDepth{panels.dim()}, rows, 0, kColumns, store);
   }
 }
 
@@ -110,9 +171,9 @@ void SearchLandmarksImpl(const LandmarkPanels& panels, size_t first, size_t last
   for (size_t begin = 0; begin < count; begin += kSearchRows) {
     const size_t rows = std::min(kSearchRows, count - begin);
     for (size_t panel = first / kColumns; panel * kColumns < last; ++panel) {
-      Gemm(GemmLeft{queries + begin * dim, dim, 1}, GemmRight{panels.panel(panel), kColumns}, GemmDepth{dim}, rows, 0,
-           kColumns,
-           [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * kColumns + column); });
+      PanelProduct(panels, panel, queries + begin * dim, rows, [&](size_t row, size_t column, TileVec sum) {
+        hn::Store(sum, d, scores + row * kColumns + column);
+      });
       const size_t from = std::max(first, panel * kColumns) - panel * kColumns;
       const size_t to = std::min(last, (panel + 1) * kColumns) - panel * kColumns;
       for (size_t r = 0; r < rows; ++r) {
@@ -133,12 +194,35 @@ void ScoreLandmarksImpl(const LandmarkPanels& panels, size_t count, const float*
                         float* scores) {
   constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
   const TileTag d;
-  const size_t dim = panels.dim();
   for (size_t panel = 0; panel * kColumns < panels.size(); ++panel) {
-    Gemm(GemmLeft{queries, dim, 1}, GemmRight{panels.panel(panel), kColumns}, GemmDepth{dim}, count, 0, kColumns,
-         [&](size_t row, size_t column, TileVec sum) {
-           hn::StoreU(sum, d, scores + row * stride + panel * kColumns + column);
-         });
+    PanelProduct(panels, panel, queries, count, [&](size_t row, size_t column, TileVec sum) {
+      hn::StoreU(sum, d, scores + row * stride + panel * kColumns + column);
+    });
+  }
+}
+
+void ScoreKeysImpl(size_t dim, size_t count, const float* queries, const float* transposed, size_t columns,
+                   float* scores) {
+  const TileTag d;
+  Gemm(GemmLeft{queries, dim, 1}, GemmRight{transposed, columns}, GemmDepth{dim}, count, 0, columns,
+       [&](size_t row, size_t column, TileVec sum) { hn::StoreU(sum, d, scores + row * columns + column); });
+}
+
+void ToHalfImpl(const float* from, size_t count, uint16_t* to) {  // count: whole groups of 16
+  const TileTag d;
+  const hn::Rebind<hwy::float16_t, TileTag> half;
+  const TileVec largest = hn::Set(d, 65504.0f);
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+    const TileVec value = hn::Min(hn::Max(hn::LoadU(d, from + i), hn::Neg(largest)), largest);
+    hn::StoreU(hn::DemoteTo(half, value), half, reinterpret_cast<hwy::float16_t*>(to + i));
+  }
+}
+
+void FromHalfImpl(const uint16_t* from, size_t count, float* to) {
+  const TileTag d;
+  const hn::Rebind<hwy::float16_t, TileTag> half;
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from + i))), d, to + i);
   }
 }
 
@@ -155,6 +239,10 @@ namespace {
 HWY_EXPORT(ReadBlockImpl);
 HWY_EXPORT(SearchLandmarksImpl);
 HWY_EXPORT(ScoreLandmarksImpl);
+HWY_EXPORT(ScoreKeysImpl);
+HWY_EXPORT(ExpandInt8);
+HWY_EXPORT(ToHalfImpl);
+HWY_EXPORT(FromHalfImpl);
 
 // This thread's scratch memory.
 float* Scratch(size_t floats) {
@@ -165,39 +253,84 @@ float* Scratch(size_t floats) {
 
 }  // namespace
 
-void StoreBlock(const BlockShape& shape, const float* keys, const float* values, size_t stride, float* block) {
+std::string_view NameOf(BlockFormat format) {
+  constexpr std::string_view kNames[] = {"f32", "f16", "int8"};
+  return kNames[static_cast<size_t>(format)];
+}
+
+std::optional<BlockFormat> BlockFormatNamed(std::string_view name) {
+  for (const auto format : {BlockFormat::kF32, BlockFormat::kF16, BlockFormat::kInt8}) {
+    if (NameOf(format) == name) return format;
+  }
+  return std::nullopt;
+}
+
+void StoreBlock(const BlockShape& shape, const float* keys, const float* values, size_t stride, std::byte* block) {
   const size_t columns = shape.padded_columns();
+  const bool plain = shape.format == BlockFormat::kF32;
+  float* numbers = plain ? reinterpret_cast<float*>(block) : Scratch(RoundUp(shape.numbers(), 16));
   for (size_t i = 0; i < shape.dim; ++i) {
-    float* row = block + i * columns;
+    float* row = numbers + i * columns;
     for (size_t j = 0; j < shape.columns(); ++j) row[j] = keys[j * stride + i];
     std::fill(row + shape.columns(), row + columns, 0.0f);
   }
-  float* to = block + shape.key_floats();
+  float* to = numbers + shape.key_numbers();
   for (size_t j = 0; j < shape.tokens; ++j, to += shape.padded_dim()) {
     std::copy_n(values + j * stride, shape.dim, to);
     std::fill(to + shape.dim, to + shape.padded_dim(), 0.0f);
   }
+  if (plain) return;
+  if (shape.format == BlockFormat::kF16) {
+    HWY_DYNAMIC_DISPATCH(ToHalfImpl)(numbers, shape.numbers(), reinterpret_cast<uint16_t*>(block));
+    return;
+  }
+  auto* header = reinterpret_cast<float*>(block);
+  std::fill_n(header, shape.header_bytes() / sizeof(float), 0.0f);
+  for (size_t i = 0; i < shape.dim && shape.landmark; ++i) {
+    header[2 + i] = std::exchange(numbers[i * columns + shape.tokens], 0.0f);
+  }
+  auto* bytes = reinterpret_cast<int8_t*>(block + shape.header_bytes());
+  for (const auto& [part, begin, end] : {std::tuple{0, size_t{0}, shape.key_numbers()},
+                                         std::tuple{1, shape.key_numbers(), shape.numbers()}}) {
+    float largest = 0;
+    for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(numbers[i]));
+    header[part] = largest / 127.0f;
+    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    for (size_t i = begin; i < end; ++i) bytes[i] = static_cast<int8_t>(std::lrint(numbers[i] * inverse));
+  }
 }
 
-void LoadBlock(const BlockShape& shape, const float* block, size_t tokens, size_t stride, float* keys, float* values) {
-  const float* from = block + shape.key_floats();
+void LoadBlock(const BlockShape& shape, const std::byte* block, size_t tokens, size_t stride, float* keys,
+               float* values) {
+  const auto* numbers = reinterpret_cast<const float*>(block);
+  if (shape.format != BlockFormat::kF32) {
+    float* scratch = Scratch(RoundUp(shape.numbers(), 16));
+    if (shape.format == BlockFormat::kF16) {
+      HWY_DYNAMIC_DISPATCH(FromHalfImpl)(reinterpret_cast<const uint16_t*>(block), shape.numbers(), scratch);
+    } else {
+      HWY_DYNAMIC_DISPATCH(ExpandInt8)(shape, block, scratch);
+    }
+    numbers = scratch;
+  }
+  const float* from = numbers + shape.key_numbers();
   for (size_t j = 0; j < tokens; ++j) {
-    for (size_t i = 0; i < shape.dim; ++i) keys[j * stride + i] = block[i * shape.padded_columns() + j];
+    for (size_t i = 0; i < shape.dim; ++i) keys[j * stride + i] = numbers[i * shape.padded_columns() + j];
     std::copy_n(from + j * shape.padded_dim(), shape.dim, values + j * stride);
   }
 }
 
-void ReadBlock(const BlockShape& shape, const float* block, size_t count, const float* queries,
+void ReadBlock(const BlockShape& shape, const std::byte* block, size_t count, const float* queries,
                const RunningGroup* groups, float* gates) {
-  float* scratch = Scratch(24 * (shape.padded_columns() + shape.padded_dim()));
+  const size_t expanded = shape.format == BlockFormat::kInt8 ? RoundUp(shape.numbers(), 16) : 0;
+  float* scratch = Scratch(expanded + 24 * (shape.padded_columns() + shape.padded_dim()));
   HWY_DYNAMIC_DISPATCH(ReadBlockImpl)(shape, block, count, queries, groups, gates, scratch);
 }
 
 LandmarkPanels::LandmarkPanels(const LandmarkPanels& other)
-    : dim_(other.dim_), size_(other.size_), uniform_(other.uniform_) {
+    : dim_(other.dim_), half_(other.half_), size_(other.size_), uniform_(other.uniform_) {
   if (size_ == 0) return;
   Reserve(size_);
-  std::copy_n(other.data_.data(), RoundUp(size_, kPanelColumns) * dim_, data_.data());
+  std::copy_n(other.data_.data(), RoundUp(size_, kPanelColumns) * dim_ * number_bytes(), data_.data());
 }
 
 LandmarkPanels& LandmarkPanels::operator=(const LandmarkPanels& other) {
@@ -207,28 +340,45 @@ LandmarkPanels& LandmarkPanels::operator=(const LandmarkPanels& other) {
 }
 
 void LandmarkPanels::Reserve(size_t size) {
-  const size_t wanted = RoundUp(size, kPanelColumns) * dim_;
+  const size_t panel = kPanelColumns * dim_ * number_bytes();
+  const size_t wanted = DivideUp(size, kPanelColumns) * panel;
   if (wanted <= data_.size()) return;
   // Panels that exist keep their place; growth by half.
-  AlignedBuffer<float> bigger(std::max(wanted, RoundUp(size_ + size_ / 2, kPanelColumns) * dim_));
+  AlignedBuffer<std::byte> bigger(std::max(wanted, DivideUp(size_ + size_ / 2, kPanelColumns) * panel));
   std::copy(data_.begin(), data_.end(), bigger.begin());
   data_ = std::move(bigger);
 }
 
 void LandmarkPanels::Append(const float* key) {
   Reserve(size_ + 1);
-  float* column = data_.data() + size_ / kPanelColumns * dim_ * kPanelColumns + size_ % kPanelColumns;
+  std::byte* column = Column(size_);
   for (size_t i = 0; i < dim_; ++i) {
-    column[i * kPanelColumns] = key[i];
-    uniform_ = uniform_ && key[i] == data_[i * kPanelColumns];
+    std::byte* number = column + i * kPanelColumns * number_bytes();
+    if (half_) {
+      const uint16_t bits = FloatToHalf(std::clamp(key[i], -65504.0f, 65504.0f));
+      std::memcpy(number, &bits, 2);
+    } else {
+      std::memcpy(number, &key[i], 4);
+    }
+    const std::byte* first = data_.data() + i * kPanelColumns * number_bytes();
+    uniform_ = uniform_ && std::memcmp(number, first, number_bytes()) == 0;
   }
   ++size_;
 }
 
 void LandmarkPanels::Read(size_t index, float* key) const {
   CAIRN_CHECK(index < size_);
-  const float* column = panel(index / kPanelColumns) + index % kPanelColumns;
-  for (size_t i = 0; i < dim_; ++i) key[i] = column[i * kPanelColumns];
+  const std::byte* column = panel(index / kPanelColumns) + index % kPanelColumns * number_bytes();
+  for (size_t i = 0; i < dim_; ++i) {
+    const std::byte* number = column + i * kPanelColumns * number_bytes();
+    if (half_) {
+      uint16_t bits;
+      std::memcpy(&bits, number, 2);
+      key[i] = HalfToFloat(bits);
+    } else {
+      std::memcpy(&key[i], number, 4);
+    }
+  }
 }
 
 void LandmarkPanels::Truncate(size_t size) {
@@ -239,7 +389,7 @@ void LandmarkPanels::Truncate(size_t size) {
 
 void LandmarkPanels::EraseFront(size_t count) {
   CAIRN_CHECK(count <= size_);
-  LandmarkPanels rest(dim_);
+  LandmarkPanels rest(dim_, half_);
   std::vector<float> key(dim_);
   for (size_t i = count; i < size_; ++i) {
     Read(i, key.data());
@@ -278,6 +428,16 @@ void SearchLandmarks(const LandmarkPanels& panels, size_t first, size_t last, si
                      BestBlocks* best) {
   CAIRN_CHECK(last <= panels.size());
   if (first < last) HWY_DYNAMIC_DISPATCH(SearchLandmarksImpl)(panels, first, last, count, queries, best);
+}
+
+void ScoreKeys(size_t dim, size_t count, const float* queries, size_t keys, const float* rows, float* scores) {
+  const size_t columns = RoundUp(keys, 16);
+  float* transposed = Scratch(dim * columns);
+  for (size_t i = 0; i < dim; ++i) {
+    for (size_t j = 0; j < keys; ++j) transposed[i * columns + j] = rows[j * dim + i];
+    std::fill(transposed + i * columns + keys, transposed + (i + 1) * columns, 0.0f);
+  }
+  HWY_DYNAMIC_DISPATCH(ScoreKeysImpl)(dim, count, queries, transposed, columns, scores);
 }
 
 void ScoreLandmarks(const LandmarkPanels& panels, size_t count, const float* queries, size_t stride, float* scores) {

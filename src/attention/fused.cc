@@ -121,7 +121,11 @@ void FusedForward(const AttentionShape& shape, const FusedInput& in, HeadsView<f
   const size_t scratch_floats = ForwardScratchFloats(shape, with_miss);
   const size_t tiles = DivideUp(shape.time, kTileQueries);
   const size_t heads = shape.batch * shape.query_heads;
-  AlignedBuffer<float> scratch(scratch_floats * static_cast<size_t>(ThreadCount()));
+  // Kept by the calling thread: inference comes here for every layer of every chunk.
+  thread_local AlignedBuffer<float> scratch;
+  const size_t wanted = scratch_floats * static_cast<size_t>(ThreadCount());
+  if (scratch.size() < wanted) scratch = AlignedBuffer<float>(wanted);
+  float* const memory = scratch.data();
   const ForwardJob job{shape, in, out, saved};
   ParallelFor(tiles * heads, [&](size_t index, int thread) {
     // The last tiles see the most keys: they go first, so that the threads end together.
@@ -130,7 +134,7 @@ void FusedForward(const AttentionShape& shape, const FusedInput& in, HeadsView<f
     const size_t first = tile_index * kTileQueries;
     const QueryTile tile{head / shape.query_heads, head % shape.query_heads, first,
                          std::min(kTileQueries, shape.time - first)};
-    ArenaCursor cursor(scratch.data() + scratch_floats * static_cast<size_t>(thread));
+    ArenaCursor cursor(memory + scratch_floats * static_cast<size_t>(thread));
     HWY_DYNAMIC_DISPATCH(RunForwardTile)(job, tile, ForwardScratch(shape, with_miss, cursor));
   });
 }

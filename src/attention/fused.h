@@ -29,7 +29,7 @@ struct FusedSaved {
 size_t SavedFloats(const AttentionShape& shape, bool with_miss);
 FusedSaved LayOutSaved(const AttentionShape& shape, bool with_miss, float* memory);
 
-// Bytes that a call allocates for its own duration, all threads together.
+// Bytes that a call works in, all threads together; the forward pass keeps them for the next call of its thread.
 size_t ForwardScratchBytes(const AttentionShape& shape, bool with_miss);
 size_t BackwardScratchBytes(const AttentionShape& shape, bool with_miss);
 

@@ -104,16 +104,7 @@ void BlockTurns::Apply(ptrdiff_t blocks, const float* from, float* to, bool back
   CAIRN_CHECK(blocks >= -limit_ && blocks <= limit_);
   const float* cosine = &cosine_[static_cast<size_t>(blocks + limit_) * half_];
   const float* sine = &sine_[static_cast<size_t>(blocks + limit_) * half_];
-  const float sign = back ? -1.0f : 1.0f;
-  for (size_t i = 0; i < half_; ++i) {
-    const size_t a = layout_ == RotaryLayout::kHalf ? i : 2 * i;
-    const size_t b = layout_ == RotaryLayout::kHalf ? i + half_ : 2 * i + 1;
-    const float x = from[a];
-    const float y = from[b];
-    const float s = sign * sine[i];
-    to[a] = x * cosine[i] - y * s;
-    to[b] = x * s + y * cosine[i];
-  }
+  TurnRow({cosine, sine, half_, layout_ == RotaryLayout::kInterleaved, back}, from, to);
 }
 
 void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head) {

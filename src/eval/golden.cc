@@ -185,7 +185,7 @@ void CheckMemoryEngine(const SafetensorsFile& file, const MemoryReferenceOptions
   options.query_heads = reference.query_heads;
   options.kv_heads = reference.kv_heads;
   options.dim = reference.dim;
-  options.block = {reference.dim, reference.block_length, true};
+  options.block = {reference.dim, reference.block_length, true, BlockFormat::kF32};
   options.rotary = reference.rotary;
   for (size_t i = 0; i < reference.dim / 2; ++i) {
     options.frequencies.push_back(

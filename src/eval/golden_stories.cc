@@ -108,6 +108,7 @@ void RunStoriesGolden(const SafetensorsFile& file, const fs::path& path, bool ev
   const ModelConfig& config = model->config();
   SessionOptions options = DefaultSessionOptions(config);
   options.top_k = golden.top_k;
+  options.block_format = BlockFormat::kF32;
   options.granularity = golden.granularity;
   const size_t vocab = config.vocab_size;
 

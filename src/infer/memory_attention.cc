@@ -59,7 +59,7 @@ struct MemoryAttention::Unit {
   size_t first, last;  // rows
 };
 
-MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options) : options_(options) {
+MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options) : options_(options), scale_(kLog2E / std::sqrt(static_cast<float>(options.dim))) {
   CAIRN_CHECK(options.dim >= 2 && options.dim % 2 == 0 && options.frequencies.size() == options.dim / 2);
   CAIRN_CHECK(options.kv_heads >= 1 && options.query_heads % options.kv_heads == 0);
   CAIRN_CHECK(options.block.dim == options.dim && options.block.tokens >= 1);
@@ -72,8 +72,6 @@ MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options) : option
   }
 }
 
-float MemoryAttention::scale() const { return kLog2E / std::sqrt(static_cast<float>(options_.dim)); }
-
 void MemoryAttention::Turn(ptrdiff_t blocks, const float* query, float* to) const {
   if (exact() || blocks == 0) {
     std::copy_n(query, options_.dim, to);
@@ -82,15 +80,15 @@ void MemoryAttention::Turn(ptrdiff_t blocks, const float* query, float* to) cons
   }
 }
 
-// Units of work: a KV head and so many rows that the queries of a block are read in large groups and every thread has
-// something to do.
+// Units of work: a KV head and as many rows as leave every thread something to do, for a block is read once a unit.
 std::vector<MemoryAttention::Unit> MemoryAttention::Units(const Chunk& chunk) const {
-  const size_t rows = std::clamp<size_t>(256 / group(), 8, 128);
-  const size_t tiles = DivideUp(chunk.time, rows);
-  const size_t even = DivideUp(chunk.time, tiles);
+  const auto threads = static_cast<size_t>(ThreadCount());
+  const bool even = options_.kv_heads % threads == 0 || options_.kv_heads >= 4 * threads;
+  const size_t tiles = even ? 1 : std::min(DivideUp(chunk.time, 32), 2 * threads);
+  const size_t rows = DivideUp(chunk.time, tiles);
   std::vector<Unit> units;
-  for (size_t first = 0; first < chunk.time; first += even) {
-    for (size_t h = 0; h < options_.kv_heads; ++h) units.push_back({h, first, std::min(chunk.time, first + even)});
+  for (size_t first = 0; first < chunk.time; first += rows) {
+    for (size_t h = 0; h < options_.kv_heads; ++h) units.push_back({h, first, std::min(chunk.time, first + rows)});
   }
   return units;
 }
@@ -233,8 +231,7 @@ void MemoryAttention::LocalTile(LayerMemory& memory, const Chunk& chunk) {
         max_[Index(t, h)] = saved.home_max[h * chunk.time + t];
         const float sum = 1.0f / saved.home_inverse[h * chunk.time + t];
         sum_[Index(t, h)] = sum;
-        float* out = chunk.out + Index(t, h) * dim;
-        for (size_t i = 0; i < dim; ++i) out[i] *= sum;
+        ScaleRow(sum, chunk.out + Index(t, h) * dim, dim);
       }
     }
   });
@@ -258,9 +255,9 @@ void MemoryAttention::LocalRows(LayerMemory& memory, const Chunk& chunk, size_t 
       float miss = 0;
       if (chunk.miss_key != nullptr) {
         DotRows({1, dim, dim}, q, &miss_key_[kv_head * dim], &miss);
-        max = miss *= scale();
+        max = miss *= scale_;
       }
-      for (size_t j = 0; j < visible; ++j) max = std::max(max, weights[j] *= scale());
+      for (size_t j = 0; j < visible; ++j) max = std::max(max, weights[j] *= scale_);
       float sum = chunk.miss_key != nullptr ? std::exp2(miss - max) : 0;
       for (size_t j = 0; j < visible; ++j) sum += weights[j] = std::exp2(weights[j] - max);
       float* out = chunk.out + Index(t, h) * dim;
@@ -294,24 +291,30 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
   const size_t old = exact() ? blocks : blocks - k;
   const bool tie = old > 1 && panels.uniform();
   if (!tie) SearchLandmarks(panels, 0, old, count, queries.data(), best.data());
-  std::vector<float> key(dim), turned(dim), recent(tie ? count * (k + 1) : 0);
-  const auto score = [&](const float* query) {
-    float result;
-    DotRows({1, dim, dim}, query, key.data(), &result);
-    return result;
-  };
-  for (size_t b = tie ? old - 1 : old; b < blocks; ++b) {
-    panels.Read(b, key.data());
-    const auto distance = static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(b + 1 - old);
+  // The latest are scored with their keys turned back instead of every query on; a tie is one key for all.
+  const size_t first = tie ? old - 1 : old;
+  const size_t few = blocks - first;
+  std::vector<float> keys(few * dim), few_scores(count * RoundUp(few, 16)), key(dim);
+  for (size_t i = 0; i < few; ++i) {
+    const auto distance = static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(first + i + 1 - old);
+    panels.Read(first + i, key.data());
+    if (exact()) {
+      std::copy(key.begin(), key.end(), &keys[i * dim]);
+    } else {
+      turns_->Apply(distance, key.data(), &keys[i * dim], true);
+    }
+  }
+  if (few > 0) {
     n = 0;
     for (size_t t = unit.first; t < unit.last; ++t) {
       for (size_t g = 0; g < group(); ++g, ++n) {
-        Turn(distance, Query(chunk, t, unit.kv_head * group() + g), turned.data());
-        if (tie) {
-          recent[n * (k + 1) + b + 1 - old] = score(turned.data());
-        } else {
-          best[n].Offer(score(turned.data()), static_cast<int32_t>(b));
-        }
+        std::copy_n(Query(chunk, t, unit.kv_head * group() + g), dim, &queries[n * dim]);
+      }
+    }
+    ScoreKeys(dim, count, queries.data(), few, keys.data(), few_scores.data());
+    for (n = 0; n < count && !tie; ++n) {
+      for (size_t i = 0; i < few; ++i) {
+        best[n].Offer(few_scores[n * RoundUp(few, 16) + i], static_cast<int32_t>(first + i));
       }
     }
   }
@@ -320,7 +323,7 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
     n = 0;
     for (size_t t = unit.first; t < unit.last; ++t) {
       for (size_t g = 0; g < group(); ++g, ++n) {
-        orders.Take(&recent[n * (k + 1)], &chosen_[Index(t, unit.kv_head * group() + g) * k]);
+        orders.Take(&few_scores[n * RoundUp(few, 16)], &chosen_[Index(t, unit.kv_head * group() + g) * k]);
       }
     }
   }
@@ -408,7 +411,7 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
       if (miss) {
         float score;
         DotRows({1, dim, dim}, Query(chunk, t, h), &miss_key_[unit.kv_head * dim], &score);
-        miss_share_[cell] = std::exp2(score * scale() - max_[cell]) / sum_[cell];
+        miss_share_[cell] = std::exp2(score * scale_ - max_[cell]) / sum_[cell];
         memory_max_[cell] = kNothing;
         memory_sum_[cell] = 0;
         std::fill_n(&memory_out_[cell * dim], dim, 0.0f);
@@ -445,7 +448,7 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
       queries.resize(queries.size() + dim);
       float* q = queries.data() + queries.size() - dim;
       Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), Query(chunk, t, h), q);
-      for (size_t i = 0; i < dim; ++i) q[i] *= scale();
+      ScaleRow(scale_, q, dim);
       if (miss) {
         groups.push_back({&memory_max_[cell], &memory_sum_[cell], &memory_out_[cell * dim]});
       } else {
@@ -469,7 +472,8 @@ void MemoryAttention::ReadAll(const LayerMemory& memory, const Chunk& chunk, con
   for (size_t t = unit.first; t < unit.last; ++t) {
     for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
       const float* q = Query(chunk, t, h);
-      for (size_t i = 0; i < dim; ++i) queries.push_back(q[i] * scale());
+      queries.insert(queries.end(), q, q + dim);
+      ScaleRow(scale_, queries.data() + queries.size() - dim, dim);
       const size_t cell = Index(t, h);
       groups.push_back({&max_[cell], &sum_[cell], chunk.out + cell * dim});
     }
@@ -488,7 +492,7 @@ void MemoryAttention::Combine(const Chunk& chunk, const Unit& unit) {
       const size_t cell = Index(t, h);
       float* out = chunk.out + cell * dim;
       const float inverse = 1.0f / sum_[cell];
-      for (size_t i = 0; i < dim; ++i) out[i] *= inverse;
+      ScaleRow(inverse, out, dim);
       if (k == 0) continue;
       const bool miss = chunk.miss_key != nullptr;
       const bool skipped = miss && memory_sum_[cell] == 0;

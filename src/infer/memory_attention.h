@@ -69,7 +69,6 @@ class MemoryAttention {
     return chunk.qkv + row * width() + head * options_.dim;
   }
   bool exact() const { return options_.exact_positions || !options_.block.landmark; }
-  float scale() const;
   void Turn(ptrdiff_t blocks, const float* query, float* to) const;
 
   void AppendLocal(LayerMemory& memory, const Chunk& chunk);
@@ -85,6 +84,7 @@ class MemoryAttention {
   std::vector<Unit> Units(const Chunk& chunk) const;
 
   MemoryAttentionOptions options_;
+  float scale_;  // of the scores, to units of log 2
   std::optional<BlockTurns> turns_;
   size_t turns_limit_ = 0;
 

@@ -54,7 +54,7 @@ MemoryAttentionOptions AttentionOptions(const ModelConfig& config, const Session
   attention.kv_heads = config.num_key_value_heads;
   attention.dim = config.head_dim;
   const bool landmarks = options.attention == AttentionKind::kLandmark;
-  attention.block = {config.head_dim, landmarks ? options.block_length : kPageTokens, landmarks};
+  attention.block = {config.head_dim, landmarks ? options.block_length : kPageTokens, landmarks, options.block_format};
   attention.rotary = config.rotary_layout;
   attention.frequencies = RotaryFrequencies(config);
   attention.top_k = options.top_k;

@@ -22,6 +22,7 @@ struct SessionOptions {
   bool exact_positions = false;         // true distances instead of slots
   bool group_chooses_together = false;  // query heads that share a KV head choose the same blocks
   double miss_cutoff = 0;               // see MemoryAttentionOptions
+  BlockFormat block_format = BlockFormat::kF16;  // how finished blocks are kept
   bool record_reads = false;            // keep what the last chunk read
 };
 
@@ -82,7 +83,7 @@ class Session {
   };
   Counters counters() const;
 
-  // For benchmarks: copies of the finished blocks, slightly disturbed, until there are `blocks` of them. What is
+  // For benchmarks: copies of the finished blocks, their landmarks disturbed, until there are `blocks` of them. What is
   // generated afterwards has no meaning.
   void FillMemory(size_t blocks);
 

@@ -28,9 +28,16 @@ inline constexpr int kGemmVecs = 2;  // 16 registers
 #endif
 inline constexpr int kGemmRows = 6;
 
+HWY_INLINE TileVec LoadRight(const float* data) { return hn::Load(TileTag(), data); }
+HWY_INLINE TileVec LoadRight(const uint16_t* data) {
+  const TileTag d;
+  const hn::Rebind<hwy::float16_t, TileTag> half;
+  return hn::PromoteTo(d, hn::Load(half, reinterpret_cast<const hwy::float16_t*>(data)));
+}
+
 // `store(row, column, sum)` receives each finished vector.
-template <int kRows, int kVecs, class Store>
-HWY_INLINE void GemmMicro(const GemmLeft& a, const GemmRight& b, const GemmDepth& depth, size_t row, size_t column,
+template <int kRows, int kVecs, class Right, class Store>
+HWY_INLINE void GemmMicro(const GemmLeft& a, const Right& b, const GemmDepth& depth, size_t row, size_t column,
                           const Store& store) {
   const TileTag d;
   const size_t lanes = hn::Lanes(d);
@@ -41,12 +48,12 @@ HWY_INLINE void GemmMicro(const GemmLeft& a, const GemmRight& b, const GemmDepth
     for (int n = 0; n < kVecs; ++n) sum[m][n] = hn::Zero(d);
   }
   const float* HWY_RESTRICT pa = a.data + row * a.row_stride;
-  const float* HWY_RESTRICT pb = b.data + column;
+  const auto* HWY_RESTRICT pb = b.data + column;
   for (size_t run = 0; run < depth.runs; ++run) {
     for (size_t k = 0; k < depth.length; ++k) {
       TileVec right[kVecs];
 #pragma GCC unroll 4
-      for (int n = 0; n < kVecs; ++n) right[n] = hn::Load(d, pb + static_cast<size_t>(n) * lanes);
+      for (int n = 0; n < kVecs; ++n) right[n] = LoadRight(pb + static_cast<size_t>(n) * lanes);
 #pragma GCC unroll 8
       for (int m = 0; m < kRows; ++m) {
         const TileVec left = hn::Set(d, pa[static_cast<size_t>(m) * a.row_stride]);
@@ -68,8 +75,8 @@ HWY_INLINE void GemmMicro(const GemmLeft& a, const GemmRight& b, const GemmDepth
   }
 }
 
-template <int kVecs, class Store>
-HWY_INLINE void GemmColumns(const GemmLeft& a, const GemmRight& b, const GemmDepth& depth, size_t rows, size_t column,
+template <int kVecs, class Right, class Store>
+HWY_INLINE void GemmColumns(const GemmLeft& a, const Right& b, const GemmDepth& depth, size_t rows, size_t column,
                             const Store& store) {
   size_t row = 0;
   for (; row + kGemmRows <= rows; row += kGemmRows) GemmMicro<kGemmRows, kVecs>(a, b, depth, row, column, store);
@@ -90,8 +97,8 @@ HWY_INLINE void GemmColumns(const GemmLeft& a, const GemmRight& b, const GemmDep
 }
 
 // Columns [begin, end), both multiples of the vector length; rows [0, rows).
-template <class Store>
-HWY_NOINLINE void Gemm(const GemmLeft& a, const GemmRight& b, const GemmDepth& depth, size_t rows, size_t begin,
+template <class Right, class Store>
+HWY_NOINLINE void Gemm(const GemmLeft& a, const Right& b, const GemmDepth& depth, size_t rows, size_t begin,
                        size_t end, const Store& store) {
   const size_t lanes = hn::Lanes(TileTag());
   size_t column = begin;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace cairn {
 
@@ -15,6 +16,12 @@ struct GemmLeft {
 // B[k][n] at data[k * depth_stride + n]; rows aligned to the vector length.
 struct GemmRight {
   const float* data;
+  size_t depth_stride;
+};
+
+// The same with numbers of 16 bits (IEEE half), converted as they are read.
+struct GemmRightHalf {
+  const uint16_t* data;
   size_t depth_stride;
 };
 

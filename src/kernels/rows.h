@@ -22,4 +22,18 @@ void AddWeightedRows(const RowsView& shape, const float* weights, const float* r
 // rows[j] += weights[j] * from.
 void AddOuter(const RowsView& shape, const float* weights, const float* from, float* rows);
 
+// row *= factor.
+void ScaleRow(float factor, float* row, size_t columns);
+
+// Pairs of numbers rotated by angles, [half] cosines and sines: pairs are (0, half), (1, half + 1), ... or, interleaved,
+// (0, 1), (2, 3), ... `back` turns the other way. In place is fine.
+struct RowTurn {
+  const float* cosine;
+  const float* sine;
+  size_t half;
+  bool interleaved;
+  bool back;
+};
+void TurnRow(const RowTurn& turn, const float* from, float* to);
+
 }  // namespace cairn

@@ -9,7 +9,7 @@
 namespace cairn {
 
 LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads)
-    : shape_(shape), kv_heads_(kv_heads), landmarks_(kv_heads, LandmarkPanels(shape.dim)) {}
+    : shape_(shape), kv_heads_(kv_heads), landmarks_(kv_heads, LandmarkPanels(shape.dim, shape.format != BlockFormat::kF32)) {}
 
 float* LayerMemory::LocalKeys(size_t rows) {
   if (keys_.size() < rows * row_floats()) {
@@ -28,13 +28,13 @@ void LayerMemory::Finish(size_t rows) {
   const size_t columns = shape_.columns();
   const size_t finished = rows / columns;
   const size_t row = row_floats();
-  std::vector<std::shared_ptr<AlignedBuffer<float>>> fresh(finished);
-  for (auto& data : fresh) data = std::make_shared<AlignedBuffer<float>>(kv_heads_ * shape_.floats());
+  std::vector<std::shared_ptr<AlignedBuffer<std::byte>>> fresh(finished);
+  for (auto& data : fresh) data = std::make_shared<AlignedBuffer<std::byte>>(kv_heads_ * shape_.bytes());
   ParallelFor(finished * kv_heads_, [&](size_t index, int) {
     const size_t b = index / kv_heads_;
     const size_t h = index % kv_heads_;
     const size_t at = b * columns * row + h * shape_.dim;
-    StoreBlock(shape_, &keys_[at], &values_[at], row, fresh[b]->data() + h * shape_.floats());
+    StoreBlock(shape_, &keys_[at], &values_[at], row, fresh[b]->data() + h * shape_.bytes());
   });
   for (size_t b = 0; b < finished; ++b) {
     for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
@@ -82,29 +82,26 @@ void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
   const size_t originals = blocks_.size();
   CAIRN_CHECK(originals > 0);
   const size_t wanted = std::max(blocks, originals) - originals;
-  std::vector<std::shared_ptr<AlignedBuffer<float>>> copies(wanted);
+  std::vector<std::shared_ptr<AlignedBuffer<std::byte>>> copies(wanted);
   ParallelFor(wanted, [&](size_t index, int) {
-    Random random(seed * 1000003 + index);
-    auto copy = std::make_shared<AlignedBuffer<float>>(kv_heads_ * shape_.floats());
-    const AlignedBuffer<float>& original = *blocks_[index % originals];
-    for (size_t i = 0; i < copy->size(); ++i) {
-      (*copy)[i] = original[i] * (1.0f + 0.25f * static_cast<float>(random.Uniform() - 0.5));
-    }
+    auto copy = std::make_shared<AlignedBuffer<std::byte>>(kv_heads_ * shape_.bytes());
+    std::copy(blocks_[index % originals]->begin(), blocks_[index % originals]->end(), copy->begin());
     copies[index] = std::move(copy);
   });
+  Random random(seed);
   std::vector<float> key(shape_.dim);
-  for (auto& copy : copies) {
+  for (size_t index = 0; index < wanted; ++index) {
     for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
-      const float* keys = copy->data() + h * shape_.floats();
-      for (size_t i = 0; i < shape_.dim; ++i) key[i] = keys[i * shape_.padded_columns() + shape_.tokens];
+      landmarks_[h].Read(index % originals, key.data());
+      for (float& x : key) x *= 1.0f + 0.5f * static_cast<float>(random.Uniform() - 0.5);
       landmarks_[h].Append(key.data());
     }
-    blocks_.push_back(std::move(copy));
+    blocks_.push_back(std::move(copies[index]));
   }
 }
 
 size_t LayerMemory::bytes() const {
-  size_t sum = blocks_.size() * kv_heads_ * shape_.floats() * sizeof(float);
+  size_t sum = blocks_.size() * kv_heads_ * shape_.bytes();
   for (const LandmarkPanels& panels : landmarks_) sum += panels.bytes();
   return sum + (keys_.capacity() + values_.capacity()) * sizeof(float);
 }

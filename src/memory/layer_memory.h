@@ -22,7 +22,9 @@ class LayerMemory {
   size_t size() const { return blocks_.size(); }
   size_t forgotten() const { return forgotten_; }
   size_t total() const { return forgotten_ + blocks_.size(); }
-  const float* Block(size_t index, size_t kv_head) const { return blocks_[index]->data() + kv_head * shape_.floats(); }
+  const std::byte* Block(size_t index, size_t kv_head) const {
+    return blocks_[index]->data() + kv_head * shape_.bytes();
+  }
   // Only of blocks with landmarks.
   const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]; }
 
@@ -39,13 +41,13 @@ class LayerMemory {
   // Back to an earlier state: `blocks` finished ones in total (none of them forgotten) and `unfinished` rows.
   void Truncate(size_t blocks, size_t unfinished);
 
-  // For benchmarks: appends copies of the finished blocks, slightly disturbed, until there are `blocks`.
+  // For benchmarks: appends copies of the finished blocks, their landmarks disturbed, until there are `blocks`.
   void FillWithCopies(size_t blocks, uint64_t seed);
 
   size_t bytes() const;  // shared blocks included
 
  private:
-  using Data = std::shared_ptr<const AlignedBuffer<float>>;
+  using Data = std::shared_ptr<const AlignedBuffer<std::byte>>;
 
   BlockShape shape_;
   size_t kv_heads_;
