@@ -16,13 +16,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-// Highway 1.0.3 names VNNI by its VEX form alone, which AVX-512 processors may lack.
-#if HWY_TARGET == HWY_AVX3_DL
-#undef HWY_TARGET_STR
-#define HWY_TARGET_STR \
-  HWY_TARGET_STR_AVX3  \
-  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
-#endif
+#include "kernels/vnni_target-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -577,7 +571,7 @@ void MultiplyPanels(const PanelLayout& layout, const uint8_t* packed, size_t m, 
     const auto body = [&](size_t task, int) {
       HWY_DYNAMIC_DISPATCH(MultiplyFewRows)(product, task * run, std::min(layout.panels(), (task + 1) * run));
     };
-    constexpr size_t kFewBytes = 64 << 10;
+    constexpr size_t kFewBytes = 128 << 10;
     if (layout.bytes() <= kFewBytes) {
       for (size_t task = 0; task < tasks; ++task) body(task, 0);
     } else {
