@@ -39,11 +39,12 @@ constexpr int kVecs = static_cast<int>(kPanelRows) / kVecLanes;  // that make up
 
 // Registers: kTileRows x kTilePanels x kVecs integer sums, as many f32 sums (that may spill: they are used once a
 // block), the weights of a quad.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 constexpr int kTileRows = 4;
+#if HWY_TARGET == HWY_AVX3_DL
 constexpr int kTilePanels = 3;
+#elif HWY_TARGET == HWY_AVX3
+constexpr int kTilePanels = 2;
 #else
-constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
 #endif
 
