@@ -7,14 +7,7 @@
 #include <hwy/highway.h>
 
 #include "bench/machine.h"
-
-// See packed_panels.cc.
-#if HWY_TARGET == HWY_AVX3_DL
-#undef HWY_TARGET_STR
-#define HWY_TARGET_STR \
-  HWY_TARGET_STR_AVX3  \
-  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
-#endif
+#include "kernels/vnni_target-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -42,46 +35,40 @@ double FmaRounds(size_t rounds, float* sink) {
   return static_cast<double>(rounds) * 2 * kChains * 2 * static_cast<double>(hn::Lanes(d));
 }
 
-// `rounds` times two multiply-adds in each of some chains, of the integers that products of int8 use: bytes with VNNI,
-// else 16-bit numbers. Returns the operations done.
-double IntegerRounds(size_t rounds, float* sink) {
+// 32-bit lanes of the integers that products of int8 use: bytes with VNNI, else 16-bit numbers.
+template <class V>
+HWY_INLINE V MulAddIntegers(V x, V y, V sum) {
+#if HWY_TARGET == HWY_AVX3_DL
+  return V{_mm512_dpbusd_epi32(sum.raw, x.raw, y.raw)};
+#else
   const hn::ScalableTag<int32_t> d;
   const hn::Repartition<int16_t, decltype(d)> d16;
-  using V = hn::Vec<decltype(d)>;
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
-  constexpr int kChains = 20;
-#else
-  constexpr int kChains = 10;
+  V rest = hn::Zero(d);
+  return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, x), hn::BitCast(d16, y), sum, rest);
 #endif
+}
+
+// `rounds` times 12 independent multiply-adds of such integers; returns the operations done.
+double IntegerRounds(size_t rounds, float* sink) {
+  const hn::ScalableTag<int32_t> d;
+  using V = hn::Vec<decltype(d)>;
+  constexpr int kChains = 12;
   V a[kChains];
   for (int i = 0; i < kChains; ++i) a[i] = hn::Set(d, i);
   V x = hn::Set(d, 0x01020304);
   const V y = hn::Set(d, 0x02010102);
-  const auto add = [&](V sum) HWY_ATTR {
-#if HWY_TARGET == HWY_AVX3_DL
-    return V{_mm512_dpbusd_epi32(sum.raw, x.raw, y.raw)};
-#else
-    V rest = hn::Zero(d);
-    return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, x), hn::BitCast(d16, y), sum, rest);
-#endif
-  };
-  (void)d16;
-#if HWY_TARGET == HWY_AVX3_DL
-  constexpr double kOperations = 8;  // a lane
-#else
-  constexpr double kOperations = 4;
-#endif
   for (size_t r = 0; r < rounds; ++r) {
-#pragma GCC unroll 20
-    for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
-#pragma GCC unroll 20
-    for (int i = 0; i < kChains; ++i) a[i] = add(a[i]);
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) a[i] = MulAddIntegers(x, y, a[i]);
+#if HWY_TARGET != HWY_AVX3_DL
     x = hn::Xor(x, y);  // else the products could leave the loop
+#endif
   }
-  V sum = a[0];
+  V sum = hn::Add(x, a[0]);
   for (int i = 1; i < kChains; ++i) sum = hn::Add(sum, a[i]);
   *sink = static_cast<float>(hn::GetLane(hn::SumOfLanes(d, sum)));
-  return static_cast<double>(rounds) * 2 * kChains * kOperations * static_cast<double>(hn::Lanes(d));
+  const double operations = HWY_TARGET == HWY_AVX3_DL ? 8 : 4;  // a lane
+  return static_cast<double>(rounds) * kChains * operations * static_cast<double>(hn::Lanes(d));
 }
 
 // Reads `count` floats (a multiple of 64); returns their sum so that the reads cannot be left out.

@@ -12,10 +12,12 @@ namespace cairn {
 // What a block of 32 numbers of a row that is multiplied becomes: its quads, which lie as the instruction set wants
 // them, and behind them this.
 struct RecordTail {
-  float scale;    // of the int8; NaN where a number of the block is not finite
-  int32_t start;  // -128 times the sum of the int8, because int8 weights are stored 128 too large
-  float offset;   // the scale times that sum, for the minima of int4
-  float padding;
+  float scale;   // of the int8; NaN where a number of the block is not finite
+  float offset;  // the scale times the sum of the int8, for the minima of int4
+  // -128 times that sum, because int8 weights are stored 128 too large; once for each panel of a group, since a load
+  // is cheaper than copying a register.
+  int32_t start[3];
+  int32_t padding;
 };
 
 // The rows that are multiplied: [m][blocks] records.

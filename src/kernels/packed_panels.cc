@@ -16,13 +16,7 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-// Highway 1.0.3 names VNNI by its VEX form alone, which AVX-512 processors may lack.
-#if HWY_TARGET == HWY_AVX3_DL
-#undef HWY_TARGET_STR
-#define HWY_TARGET_STR \
-  HWY_TARGET_STR_AVX3  \
-  ",vpclmulqdq,avx512vbmi,avx512vbmi2,vaes,avxvnni,avx512bitalg,avx512vpopcntdq,avx512vnni"
-#endif
+#include "kernels/vnni_target-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -45,11 +39,12 @@ constexpr int kVecs = static_cast<int>(kPanelRows) / kVecLanes;  // that make up
 
 // Registers: kTileRows x kTilePanels x kVecs integer sums, as many f32 sums (that may spill: they are used once a
 // block), the weights of a quad.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 constexpr int kTileRows = 4;
+#if HWY_TARGET == HWY_AVX3_DL
 constexpr int kTilePanels = 3;
+#elif HWY_TARGET == HWY_AVX3
+constexpr int kTilePanels = 2;
 #else
-constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
 #endif
 
@@ -101,7 +96,8 @@ HWY_INLINE void QuantizeBlock(const float* in, uint8_t* record) {
   }
 #endif
   const int32_t total = finite ? hn::GetLane(hn::SumOfLanes(di, sum)) : 0;
-  const RecordTail tail{scale, -128 * total, scale * static_cast<float>(total), 0};
+  const int32_t start = -128 * total;
+  const RecordTail tail{scale, scale * static_cast<float>(total), {start, start, start}, 0};
   std::memcpy(record + kTailAt, &tail, sizeof(tail));
 }
 
@@ -117,16 +113,19 @@ void QuantizeRow(const float* in, size_t columns, uint8_t* records) {
 
 // ------------------------------------------------------------------------------------------------------ the integers
 
+template <typename T>
+HWY_INLINE T LoadAs(const uint8_t* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
 #if CAIRN_VNNI
 
 using Quad = IVec;  // 4 bytes of weights a lane
 using Left = IVec;  // the 4 bytes of a row that they are multiplied with, in every lane
 
-HWY_INLINE Left LoadLeft(const uint8_t* quad) {
-  int32_t bytes;
-  std::memcpy(&bytes, quad, sizeof(bytes));
-  return hn::Set(ITag(), bytes);
-}
+HWY_INLINE Left LoadLeft(const uint8_t* quad) { return hn::Set(ITag(), LoadAs<int32_t>(quad)); }
 HWY_INLINE IVec Dot(IVec sum, Quad w, Left a) { return IVec{_mm512_dpbusd_epi32(sum.raw, w.raw, a.raw)}; }
 
 template <int kQuad>
@@ -146,9 +145,7 @@ struct Left {
 };
 
 HWY_INLINE Left LoadLeft(const uint8_t* quad) {
-  int32_t pairs[2];
-  std::memcpy(pairs, quad, sizeof(pairs));
-  return {hn::Set(ITag(), pairs[0]), hn::Set(ITag(), pairs[1])};
+  return {hn::Set(ITag(), LoadAs<int32_t>(quad)), hn::Set(ITag(), LoadAs<int32_t>(quad + 4))};
 }
 
 // sum + a.low * b.low + a.high * b.high in each lane.
@@ -323,13 +320,12 @@ HWY_NOINLINE void Tile(Source source, size_t blocks, const uint8_t* first, size_
     IVec sum[kRows][kPanels][kVecs];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      int32_t offset;
-      std::memcpy(&offset, records[r] + kTailAt + offsetof(RecordTail, start), sizeof(offset));
-      const IVec start = Source::kMinima ? hn::Zero(di) : hn::Set(di, offset);
+      const uint8_t* starts = records[r] + kTailAt + offsetof(RecordTail, start);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 4
-        for (int v = 0; v < kVecs; ++v) sum[r][p][v] = start;
+        for (int v = 0; v < kVecs; ++v)
+          sum[r][p][v] = Source::kMinima ? hn::Zero(di) : hn::Set(di, LoadAs<int32_t>(starts + 4 * p));
       }
     }
     AddQuad<0>(source, records, sum);
@@ -342,10 +338,8 @@ HWY_NOINLINE void Tile(Source source, size_t blocks, const uint8_t* first, size_
     AddQuad<7>(source, records, sum);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      float numbers[3];
-      std::memcpy(numbers, records[r] + kTailAt, sizeof(numbers));
-      const FVec scale = hn::Set(df, numbers[0]);
-      const FVec offset = hn::Set(df, numbers[2]);
+      const FVec scale = hn::Set(df, LoadAs<float>(records[r] + kTailAt + offsetof(RecordTail, scale)));
+      const FVec offset = hn::Set(df, LoadAs<float>(records[r] + kTailAt + offsetof(RecordTail, offset)));
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
 #pragma GCC unroll 4
@@ -578,7 +572,7 @@ void MultiplyPanels(const PanelLayout& layout, const uint8_t* packed, size_t m, 
     const auto body = [&](size_t task, int) {
       HWY_DYNAMIC_DISPATCH(MultiplyFewRows)(product, task * run, std::min(layout.panels(), (task + 1) * run));
     };
-    constexpr size_t kFewBytes = 64 << 10;
+    constexpr size_t kFewBytes = 128 << 10;
     if (layout.bytes() <= kFewBytes) {
       for (size_t task = 0; task < tasks; ++task) body(task, 0);
     } else {

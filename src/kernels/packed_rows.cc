@@ -183,7 +183,7 @@ void MultiplyRows(const RowProduct& product) {
     (product, {row, std::min(product.m, row + chunk)}, {weight_row, std::min(product.rows, weight_row + run)},
      product.f16 ? Scratch(kScratchRows * product.columns) : nullptr);
   };
-  constexpr size_t kFewBytes = 64 << 10;  // waking the threads costs more
+  constexpr size_t kFewBytes = 128 << 10;  // waking the threads costs more
   if (product.m * product.rows * row_bytes <= kFewBytes) {
     for (size_t task = 0; task < chunks * runs; ++task) body(task, 0);
   } else {
