@@ -75,8 +75,8 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
   float* values = scratch + kRowsAtOnce * columns;
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
-    Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, keys, GemmDepth{shape.dim}, rows, 0,
-         columns, [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * columns + column); });
+    Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, keys, GemmDepth{shape.dim}, rows, 0, columns,
+         [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * columns + column); });
     float max[kRowsAtOnce];
     float sum[kRowsAtOnce];
     float gate[kRowsAtOnce];
@@ -87,8 +87,7 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
       if (!shape.landmark) gate[r] = max[r] + std::log2(sum[r]);
       gate[r] = std::clamp(gate[r], -1e37f, 1e37f);
     }
-    Gemm(GemmLeft{scores, columns, 1}, stored_values, GemmDepth{shape.tokens}, rows, 0,
-         padded,
+    Gemm(GemmLeft{scores, columns, 1}, stored_values, GemmDepth{shape.tokens}, rows, 0, padded,
          [&](size_t row, size_t column, TileVec value) { hn::Store(value, d, values + row * padded + column); });
     for (size_t r = 0; r < rows; ++r) {
       const RunningGroup& group = groups[begin + r];
@@ -290,8 +289,8 @@ void StoreBlock(const BlockShape& shape, const float* keys, const float* values,
     header[2 + i] = std::exchange(numbers[i * columns + shape.tokens], 0.0f);
   }
   auto* bytes = reinterpret_cast<int8_t*>(block + shape.header_bytes());
-  for (const auto& [part, begin, end] : {std::tuple{0, size_t{0}, shape.key_numbers()},
-                                         std::tuple{1, shape.key_numbers(), shape.numbers()}}) {
+  for (const auto& [part, begin, end] :
+       {std::tuple{0, size_t{0}, shape.key_numbers()}, std::tuple{1, shape.key_numbers(), shape.numbers()}}) {
     float largest = 0;
     for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(numbers[i]));
     header[part] = largest / 127.0f;

@@ -67,7 +67,8 @@ struct RunningGroup {
 void ReadBlock(const BlockShape& shape, const std::byte* block, size_t count, const float* queries,
                const RunningGroup* groups, float* gates);
 
-// Landmark keys of one layer and KV head, f32 or f16, in panels of kPanelColumns: [panel][dim][column]. Grows at the end.
+// Landmark keys of one layer and KV head, f32 or f16, in panels of kPanelColumns: [panel][dim][column]. Grows at the
+// end.
 class LandmarkPanels {
  public:
   static constexpr size_t kPanelColumns = 64;

@@ -59,7 +59,8 @@ struct MemoryAttention::Unit {
   size_t first, last;  // rows
 };
 
-MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options) : options_(options), scale_(kLog2E / std::sqrt(static_cast<float>(options.dim))) {
+MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options)
+    : options_(options), scale_(kLog2E / std::sqrt(static_cast<float>(options.dim))) {
   CAIRN_CHECK(options.dim >= 2 && options.dim % 2 == 0 && options.frequencies.size() == options.dim / 2);
   CAIRN_CHECK(options.kv_heads >= 1 && options.query_heads % options.kv_heads == 0);
   CAIRN_CHECK(options.block.dim == options.dim && options.block.tokens >= 1);

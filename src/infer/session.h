@@ -19,11 +19,11 @@ struct SessionOptions {
   size_t chunk_length = 0;   // ordinary tokens fed at once; 0: what the trained context allows
   size_t memory_blocks = 0;  // blocks kept, the latest ones; 0: all
   Granularity granularity = Granularity::kHeadAndToken;
-  bool exact_positions = false;         // true distances instead of slots
-  bool group_chooses_together = false;  // query heads that share a KV head choose the same blocks
-  double miss_cutoff = 0;               // see MemoryAttentionOptions
+  bool exact_positions = false;                  // true distances instead of slots
+  bool group_chooses_together = false;           // query heads that share a KV head choose the same blocks
+  double miss_cutoff = 0;                        // see MemoryAttentionOptions
   BlockFormat block_format = BlockFormat::kF16;  // how finished blocks are kept
-  bool record_reads = false;            // keep what the last chunk read
+  bool record_reads = false;                     // keep what the last chunk read
 };
 
 // Attention as the model was trained, everything else by default.

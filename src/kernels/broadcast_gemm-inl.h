@@ -98,8 +98,8 @@ HWY_INLINE void GemmColumns(const GemmLeft& a, const Right& b, const GemmDepth& 
 
 // Columns [begin, end), both multiples of the vector length; rows [0, rows).
 template <class Right, class Store>
-HWY_NOINLINE void Gemm(const GemmLeft& a, const Right& b, const GemmDepth& depth, size_t rows, size_t begin,
-                       size_t end, const Store& store) {
+HWY_NOINLINE void Gemm(const GemmLeft& a, const Right& b, const GemmDepth& depth, size_t rows, size_t begin, size_t end,
+                       const Store& store) {
   const size_t lanes = hn::Lanes(TileTag());
   size_t column = begin;
   if constexpr (kGemmVecs >= 4) {

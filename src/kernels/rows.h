@@ -25,8 +25,8 @@ void AddOuter(const RowsView& shape, const float* weights, const float* from, fl
 // row *= factor.
 void ScaleRow(float factor, float* row, size_t columns);
 
-// Pairs of numbers rotated by angles, [half] cosines and sines: pairs are (0, half), (1, half + 1), ... or, interleaved,
-// (0, 1), (2, 3), ... `back` turns the other way. In place is fine.
+// Pairs of numbers rotated by angles, [half] cosines and sines: pairs are (0, half), (1, half + 1), ... or,
+// interleaved, (0, 1), (2, 3), ... `back` turns the other way. In place is fine.
 struct RowTurn {
   const float* cosine;
   const float* sine;

@@ -9,7 +9,9 @@
 namespace cairn {
 
 LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads)
-    : shape_(shape), kv_heads_(kv_heads), landmarks_(kv_heads, LandmarkPanels(shape.dim, shape.format != BlockFormat::kF32)) {}
+    : shape_(shape),
+      kv_heads_(kv_heads),
+      landmarks_(kv_heads, LandmarkPanels(shape.dim, shape.format != BlockFormat::kF32)) {}
 
 float* LayerMemory::LocalKeys(size_t rows) {
   if (keys_.size() < rows * row_floats()) {
