@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "io/file.h"
 #include "test_files.h"
@@ -19,9 +20,7 @@ namespace {
 class Terminal {
  public:
   Terminal() {
-    termios raw{};
-    cfmakeraw(&raw);
-    if (openpty(&keyboard_, &screen_, nullptr, &raw, nullptr) != 0) std::abort();
+    if (openpty(&keyboard_, &screen_, nullptr, nullptr, nullptr) != 0) std::abort();
     input_ = fdopen(dup(screen_), "r");
     output_ = fdopen(dup(screen_), "w");
     fcntl(keyboard_, F_SETFL, O_NONBLOCK);
@@ -34,17 +33,31 @@ class Terminal {
     close(screen_);
     close(keyboard_);
   }
-  void Press(const std::string& keys) const {
-    char shown[4096];
-    while (read(keyboard_, shown, sizeof(shown)) > 0) {
-    }
-    ASSERT_EQ(write(keyboard_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+
+  // Reads a line while the keys are pressed by another thread, once the editor waits for them: before, the terminal
+  // itself would take some for commands.
+  std::optional<std::string> Type(LineEditor& editor, const std::string& keys) const {
+    std::thread typist([&] {
+      while (HasLineEditing() && !EditorWaits()) std::this_thread::yield();
+      if (write(keyboard_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size())) std::abort();
+    });
+    auto line = editor.Read();
+    typist.join();
+    return line;
   }
   LineEditorOptions Options(const std::filesystem::path& history) const {
     return {.prompt = "> ", .history = history, .input = input_, .output = output_};
   }
 
  private:
+  bool EditorWaits() const {
+    char shown[4096];
+    while (read(keyboard_, shown, sizeof(shown)) > 0) {
+    }
+    termios modes{};
+    return tcgetattr(screen_, &modes) == 0 && (modes.c_lflag & ICANON) == 0;
+  }
+
   int keyboard_ = -1, screen_ = -1;
   FILE* input_ = nullptr;
   FILE* output_ = nullptr;
@@ -90,12 +103,9 @@ TEST_F(LineEditorTest, TerminalLinesJoinTheHistory) {
     const Terminal terminal;
     LineEditor editor(terminal.Options(history));
     EXPECT_TRUE(editor.is_terminal());
-    terminal.Press("first\n  \nsecond\nsecond\nh\xc3\xa9\n");
-    EXPECT_EQ(editor.Read(), "first");
-    EXPECT_EQ(editor.Read(), "  ");
-    EXPECT_EQ(editor.Read(), "second");
-    EXPECT_EQ(editor.Read(), "second");
-    EXPECT_EQ(editor.Read(), "h\xc3\xa9");
+    for (const std::string line : {"first", "  ", "second", "second", "h\xc3\xa9"}) {
+      EXPECT_EQ(terminal.Type(editor, line + "\n"), line);
+    }
   }
   EXPECT_EQ(ReadTextFile(history), "first\nsecond\nh\xc3\xa9\n");
   EXPECT_EQ(std::filesystem::status(history.parent_path()).permissions() & std::filesystem::perms::others_all,
@@ -108,8 +118,7 @@ TEST_F(LineEditorTest, ForgetsTheOldest) {
   WriteFileAtomically(scratch_ / "history", many);
   const Terminal terminal;
   LineEditor editor(terminal.Options(scratch_ / "history"));
-  terminal.Press("new\n");
-  EXPECT_EQ(editor.Read(), "new");
+  EXPECT_EQ(terminal.Type(editor, "new\n"), "new");
   const std::string kept = ReadTextFile(scratch_ / "history");
   EXPECT_EQ(kept.substr(0, 9), "line 501\n");
   EXPECT_EQ(std::count(kept.begin(), kept.end(), '\n'), 1000);
@@ -119,9 +128,8 @@ TEST_F(LineEditorTest, AHistoryThatCannotBeWrittenIsNoError) {
   WriteFileAtomically(scratch_ / "file", "x");
   const Terminal terminal;
   LineEditor editor(terminal.Options(scratch_.path() / "file" / "history"));
-  terminal.Press("a\nb\n");
-  EXPECT_EQ(editor.Read(), "a");
-  EXPECT_EQ(editor.Read(), "b");
+  EXPECT_EQ(terminal.Type(editor, "a\n"), "a");
+  EXPECT_EQ(terminal.Type(editor, "b\n"), "b");
 }
 
 TEST_F(LineEditorTest, Editing) {
@@ -130,16 +138,11 @@ TEST_F(LineEditorTest, Editing) {
   const Terminal terminal;
   LineEditor editor(terminal.Options(scratch_ / "history"));
   const std::string left = "\033[D", up = "\033[A", home = "\033[H", end = "\033[F", erase = "\177";
-  terminal.Press("helo" + left + "l\n");
-  EXPECT_EQ(editor.Read(), "hello");
-  terminal.Press("ab\xc3\xa9" + erase + "c\n");
-  EXPECT_EQ(editor.Read(), "abc");
-  terminal.Press("b" + home + "a" + end + "c\n");
-  EXPECT_EQ(editor.Read(), "abc");
-  terminal.Press(up + up + up + "!\n");
-  EXPECT_EQ(editor.Read(), "old two!");
-  terminal.Press("\004");  // Ctrl-D
-  EXPECT_EQ(editor.Read(), std::nullopt);
+  EXPECT_EQ(terminal.Type(editor, "helo" + left + "l\n"), "hello");
+  EXPECT_EQ(terminal.Type(editor, "ab\xc3\xa9" + erase + "c\n"), "abc");
+  EXPECT_EQ(terminal.Type(editor, "b" + home + "a" + end + "c\n"), "abc");
+  EXPECT_EQ(terminal.Type(editor, up + up + up + "!\n"), "old two!");
+  EXPECT_EQ(terminal.Type(editor, "\004"), std::nullopt);  // Ctrl-D
 }
 
 }  // namespace
