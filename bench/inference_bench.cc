@@ -143,22 +143,23 @@ InferenceBenchResult BenchInference(const InferenceBenchOptions& options,
                                                                       (config.tie_word_embeddings ? 1 : 2));
   for (const size_t depth : options.depths) {
     Session session = SessionAtDepth(model, settings, depth);
+    const size_t start = session.tokens().size();
     DepthResult row{};
     row.depth = depth;
     double blocks_read = 0;
     const bool compares = peer && std::count(options.llama_depths.begin(), options.llama_depths.end(), depth) > 0;
     for (size_t round = 0; round < options.rounds; ++round) {
-      // Each round starts from the same depth; the first also warms caches and compiled products up.
-      Session copy = session.Fork();
+      // Each round starts from the same depth, with the memory that the last one worked in; the first is preceded by
+      // one that compiles products and touches memory.
       if (round == 0) {
-        Session warm = session.Fork();
-        double ignored;
-        MeasureOnce(warm, options, decode ? 4 : tokens, ignored);
+        MeasureOnce(session, options, decode ? 4 : tokens, blocks_read);
+        session.Truncate(start);
       }
-      row.tokens_per_second = std::max(row.tokens_per_second, MeasureOnce(copy, options, tokens, blocks_read));
-      const Session::Counters counters = copy.counters();
+      row.tokens_per_second = std::max(row.tokens_per_second, MeasureOnce(session, options, tokens, blocks_read));
+      const Session::Counters counters = session.counters();
       row.memory_bytes = counters.memory_bytes;
       row.workspace_bytes = counters.workspace_bytes;
+      session.Truncate(start);
       if (compares) {
         row.llama_tokens_per_second =
             std::max(row.llama_tokens_per_second, RunLlamaBench(options, peer->path(), depth, tokens));

@@ -12,6 +12,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(lzma REQUIRED IMPORTED_TARGET liblzma)
+# Optional: editing of lines in cairn chat.
+pkg_check_modules(libedit libedit)
 # Optional: training with several processes.
 find_package(MPI COMPONENTS C)
 

@@ -77,6 +77,7 @@ TEST(Jinja, WhiteSpace) {
       {"{% if true +%}\nx{% endif %}", "\nx"},
       {"a\r\nb\r{{ 1 }}\r\n", "a\nb\n1"},
       {"{% raw %}{{ x }}{% if %}{% endraw %}!", "{{ x }}{% if %}!"},
+      {"a\n{% raw %}\n {{ x\n {%- endraw %}\n!", "a\n\n {{ x!"},
       {"a\n{% set x = 1 %}\n\n{{ x }}", "a\n\n1"},
       {"x{% if true %} {% if true %} y{% endif %} {% endif %}z", "x  y z"},
       {"\n\n{% if true %}\n  a\n{% endif %}", "\n\n  a\n"},
@@ -123,6 +124,7 @@ TEST(Jinja, Access) {
        "{{ text[-100:2] }} {{ text[3:1:-1] }}",
        "a \303\251 bc \303\251cba abc ac | ab \303\251c"},
       {"{{ [1,2,3].1 }}", "2"},
+      {"{{ 5[1:] }}{{ nothing[0] }}|", "|"},
       {"{{ nested.list[1].k }}{{ nested.get('x') }}{{ nested.get('x', 5) }}{{ nested.get('a').b }}", "2None5[1, 2, 3]"},
   };
   for (const Case& one : cases) EXPECT_EQ(RenderText(one.source), one.expected) << one.source;
@@ -192,6 +194,8 @@ TEST(Jinja, Filters) {
       {"{{ ('a' ~ 'b') | upper ~ 'c' }}{{ 'x' | upper | lower }}", "ABcx"},
       {"{{ messages | map(attribute='missing', default='-') | join(',') }}", "-,-,-"},
       {"{{ nested.list | map(attribute='k') | list }}", "[1, 2]"},
+      {"{{ \"it's <a-b (\303\251lan\" | title }} {{ \"it's <a-b (\303\251lan\".title() }} {{ true | abs }}",
+       "It's <A-B (\303\211lan It'S <A-B (\303\211lan 1"},
   };
   for (const Case& one : cases) EXPECT_EQ(RenderText(one.source), one.expected) << one.source;
 }

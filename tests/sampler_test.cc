@@ -238,6 +238,18 @@ TEST(Sampler, OptionsOutOfRangeNameTheirFlag) {
   EXPECT_EQ(ErrorOf({}), "");
 }
 
+TEST(Sampler, LargeTopKKeepsAsManyAsAsked) {
+  std::vector<float> logits(1100);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>((i * 7919) % 1100) * 1e-6f;
+  for (const size_t k : {1u, 500u, 512u, 513u, 900u}) {
+    Sampler sampler({.temperature = 1, .top_k = k});
+    std::set<int32_t> seen;
+    for (size_t i = 0; i < 20 * k; ++i) seen.insert(sampler.Next(logits, {}));
+    EXPECT_EQ(seen.size(), k);
+    for (const int32_t id : seen) EXPECT_GE(logits[static_cast<size_t>(id)], static_cast<float>(1100 - k) * 1e-6f);
+  }
+}
+
 TEST(Sampler, ALargeVocabulary) {
   std::vector<float> logits(128256);
   Random random(9);

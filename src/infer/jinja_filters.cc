@@ -177,7 +177,7 @@ Value CallFilter(Heap& heap, const std::string& name, const Value& value, const 
   }
   if (name == "int") return ToInteger(value, arguments.IntAt(0, "default", 0));
   if (name == "float") return ToFloat(value, 0);
-  if (name == "abs") return IsTrue(value) && IsLess(heap, value, Value::Int(0)) ? Negate(value) : value;
+  if (name == "abs") return Negate(IsLess(heap, value, Value::Int(0)) ? value : Negate(value));
   if (name == "safe") return value;
 
   // The rest work on what the value prints as.
@@ -192,7 +192,7 @@ Value CallFilter(Heap& heap, const std::string& name, const Value& value, const 
   if (name == "upper") return heap.NewText(WithLetters(heap, ToText(heap, value), Letters::kUpper));
   if (name == "lower") return heap.NewText(WithLetters(heap, ToText(heap, value), Letters::kLower));
   if (name == "capitalize") return heap.NewText(WithLetters(heap, ToText(heap, value), Letters::kCapitalized));
-  if (name == "title") return heap.NewText(WithLetters(heap, ToText(heap, value), Letters::kTitle));
+  if (name == "title") return heap.NewText(WithLetters(heap, ToText(heap, value), Letters::kTitleOfWords));
   if (name == "indent") return heap.NewText(Indent(heap, ToText(heap, value), arguments));
   if (name == "replace") {
     const MarkedText from = ToText(heap, arguments.Get(0, "old")), to = ToText(heap, arguments.Get(1, "new"));

@@ -61,10 +61,10 @@ Value CallFunction(Heap& heap, const std::string& name, const Arguments& argumen
     if (!arguments.Get(0).is_mapping()) Fail("{}() needs a dictionary or named members", name);
     members = *arguments.Get(0).dict;
   }
-  for (const auto& [key, value] : arguments.named) {
-    const auto same = [&](const auto& member) { return member.first.is_text() && member.first.text->bytes == key; };
-    std::erase_if(members, same);
-    members.emplace_back(heap.NewText(MarkedText(key)), value);
+  for (const auto& given : arguments.named) {
+    std::erase_if(
+        members, [&](const auto& member) { return member.first.is_text() && member.first.text->bytes == given.first; });
+    members.emplace_back(heap.NewText(MarkedText(given.first)), given.second);
   }
   return heap.NewDict(std::move(members), name == "namespace" ? Kind::kNamespace : Kind::kDict);
 }

@@ -134,7 +134,7 @@ class Lexer {
     const size_t content = tag(position_, "raw");
     if (content == std::string::npos) return false;
     Advance(content - position_);
-    AfterTag(source_[content - 3], true);
+    AfterTag(source_[content - 3], false);
     for (size_t i = source_.find("{%", position_); i != std::string::npos; i = source_.find("{%", i + 1)) {
       const bool signed_tag = i + 2 < source_.size() && (source_[i + 2] == '-' || source_[i + 2] == '+');
       const size_t end = tag(i + (signed_tag ? 3 : 2), "endraw");

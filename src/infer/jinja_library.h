@@ -43,7 +43,13 @@ Value CallFunction(Heap& heap, const std::string& name, const Arguments& argumen
 
 // Python's text methods that filters share. Places are bytes.
 MarkedText Strip(const MarkedText& text, const std::string* characters, bool left, bool right);
-enum class Letters { kUpper, kLower, kCapitalized, kTitle };
+enum class Letters {
+  kUpper,
+  kLower,
+  kCapitalized,
+  kTitle,         // the method: a word begins after anything that is no letter
+  kTitleOfWords,  // the filter: a word begins after white space, a hyphen or a bracket
+};
 MarkedText WithLetters(Heap& heap, const MarkedText& text, Letters letters);
 MarkedText Replace(Heap& heap, const MarkedText& text, const MarkedText& from, const MarkedText& to, int64_t most);
 MarkedText JoinTexts(Heap& heap, const List& items, const MarkedText& between);

@@ -1,6 +1,6 @@
 // Methods of texts, dictionaries and lists in chat templates; as Python's.
-#include <unicode/locid.h>
-#include <unicode/unistr.h>
+#include <string.h>
+#include <unicode/uchar.h>
 
 #include <algorithm>
 
@@ -25,10 +25,6 @@ Utf8Character ReadBackwards(const std::string& text, size_t end) {
     if (c.length == length && c.code < kInvalidByte) return c;
   }
   return ReadUtf8(std::string_view(text).substr(end - 1, 1), 0);
-}
-
-bool IsAscii(const std::string& text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 128; });
 }
 
 // Without a separator at runs of white space, which gives no empty parts.
@@ -232,36 +228,28 @@ MarkedText Strip(const MarkedText& text, const std::string* characters, bool lef
 }
 
 MarkedText WithLetters(Heap& heap, const MarkedText& text, Letters letters) {
-  heap.Charge(text.size() * 3);
-  MarkedText result = text;
-  if (IsAscii(text.bytes)) {
-    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-    for (size_t i = 0; i < text.size(); ++i) {
-      const bool word_begins = i == 0 || (letters == Letters::kTitle && !is_letter(text.bytes[i - 1]));
-      const bool upper = letters == Letters::kUpper || (letters != Letters::kLower && word_begins);
-      char& c = result.bytes[i];
-      if (is_letter(c)) c = static_cast<char>(upper ? c & ~0x20 : c | 0x20);
+  heap.Charge(text.size() * 2);
+  MarkedText result;
+  uint32_t last = 0;
+  for (size_t i = 0; i < text.size();) {
+    const Utf8Character c = ReadUtf8(text.bytes, i);
+    const bool begins = i == 0 || (letters == Letters::kTitle && !u_isalpha(static_cast<UChar32>(last))) ||
+                        (letters == Letters::kTitleOfWords &&
+                         (IsSpaceCode(last) || (last < 128 && strchr("-({[<", static_cast<int>(last)))));
+    const bool upper = letters == Letters::kUpper || (letters != Letters::kLower && begins);
+    last = c.code;
+    const auto code = static_cast<UChar32>(c.code);
+    const UChar32 changed = c.code >= kInvalidByte ? code : upper ? u_toupper(code) : u_tolower(code);
+    if (changed == code) {
+      result.Append(text, i, c.length);
+    } else {
+      std::string bytes;
+      AppendUtf8(static_cast<uint32_t>(changed), bytes);
+      result.Append(text.untrusted(i) ? MarkedText::Untrusted(std::move(bytes)) : MarkedText(std::move(bytes)));
     }
-    return result;
+    i += c.length;
   }
-  // Lengths may change, so that the marks lose their places: all or nothing.
-  icu::UnicodeString unicode = icu::UnicodeString::fromUTF8(text.bytes);
-  if (letters == Letters::kUpper) {
-    unicode.toUpper(icu::Locale::getRoot());
-  } else if (letters == Letters::kLower) {
-    unicode.toLower(icu::Locale::getRoot());
-  } else if (letters == Letters::kTitle) {
-    unicode.toTitle(nullptr, icu::Locale::getRoot());
-  } else {
-    const int32_t first = unicode.moveIndex32(0, 1);
-    icu::UnicodeString rest(unicode, first);
-    unicode.truncate(first);
-    unicode.toUpper(icu::Locale::getRoot()).append(rest.toLower(icu::Locale::getRoot()));
-  }
-  std::string bytes;
-  unicode.toUTF8String(bytes);
-  heap.Charge(bytes.size());
-  return text.any_untrusted() ? MarkedText::Untrusted(std::move(bytes)) : MarkedText(std::move(bytes));
+  return result;
 }
 
 MarkedText Replace(Heap& heap, const MarkedText& text, const MarkedText& from, const MarkedText& to, int64_t most) {

@@ -227,7 +227,7 @@ Value Item(Heap& heap, const Value& object, const Value& index) {
 
 Value Slice(Heap& heap, const Value& object, const Value& start, const Value& stop, const Value& step) {
   if (object.is(Kind::kUndefined)) FailUndefined(object, "cannot be cut");
-  if (!object.is(Kind::kList) && !object.is_text()) Fail("{} cannot be cut", NameOf(object.kind));
+  if (!object.is(Kind::kList) && !object.is_text()) return {};
   const auto left_out = [](const Value& value) { return value.is(Kind::kUndefined) || value.is(Kind::kNone); };
   const int64_t by = left_out(step) ? 1 : Index(step, "the step of a cut");
   if (by == 0) Fail("the step of a cut is 0");

@@ -131,7 +131,7 @@ const char* NameOf(Kind kind);
 
 bool IsTrue(const Value& value);
 bool IsEqual(Heap& heap, const Value& a, const Value& b);
-// a < b for numbers, texts and lists; throws Error for anything else.
+// a < b for numbers and texts; throws Error for anything else.
 bool IsLess(Heap& heap, const Value& a, const Value& b);
 // The member, or null.
 const Value* Find(Heap& heap, const Dict& dict, std::string_view key);

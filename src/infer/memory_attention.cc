@@ -54,6 +54,21 @@ class TieOrders {
 
 }  // namespace
 
+// What a thread works in; kept, because fresh memory costs more than the work.
+struct MemoryAttention::Scratch {
+  std::vector<float> queries, scores, keys, key, few_scores, gates, weights;
+  std::vector<BestBlocks> best;
+  std::vector<int32_t> first;  // choosers of each block; -1: none. Left so by every user.
+  std::vector<int32_t> next, distinct;
+  std::vector<RunningGroup> groups;
+  std::vector<size_t> cells;
+
+  static Scratch& Get() {
+    thread_local Scratch scratch;
+    return scratch;
+  }
+};
+
 struct MemoryAttention::Unit {
   size_t kv_head;
   size_t first, last;  // rows
@@ -244,7 +259,8 @@ void MemoryAttention::LocalRows(LayerMemory& memory, const Chunk& chunk, size_t 
   const size_t row = memory.row_floats();
   const float* keys = memory.LocalKeys(unfinished_ + chunk.time) + kv_head * dim;
   const float* values = memory.LocalValues(unfinished_ + chunk.time) + kv_head * dim;
-  std::vector<float> weights(unfinished_ + chunk.time);
+  std::vector<float>& weights = Scratch::Get().weights;
+  Grow(weights, unfinished_ + chunk.time);
   for (size_t t = 0; t < chunk.time; ++t) {
     // A landmark does not see itself.
     const size_t place = unfinished_ + t;
@@ -277,15 +293,18 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
   const size_t k = chosen_count_;
   const LandmarkPanels& panels = memory.landmarks(unit.kv_head);
   const size_t count = (unit.last - unit.first) * group();
-  std::vector<float> queries(count * dim);
-  std::vector<float> scores(count * k);
-  std::vector<BestBlocks> best(count);
+  Scratch& scratch = Scratch::Get();
+  std::vector<float>& queries = scratch.queries;
+  std::vector<BestBlocks>& best = scratch.best;
+  Grow(queries, count * dim);
+  Grow(scratch.scores, count * k);
+  if (best.size() < count) best.resize(count);
   size_t n = 0;
   for (size_t t = unit.first; t < unit.last; ++t) {
     for (size_t g = 0; g < group(); ++g, ++n) {
       const size_t head = unit.kv_head * group() + g;
       Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, head), &queries[n * dim]);
-      best[n].Reset(k, &scores[n * k], &chosen_[Index(t, head) * k]);
+      best[n].Reset(k, &scratch.scores[n * k], &chosen_[Index(t, head) * k]);
     }
   }
   // Older blocks share slot 0; the latest k' stand in slots of their own.
@@ -295,12 +314,15 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
   // The latest are scored with their keys turned back instead of every query on; a tie is one key for all.
   const size_t first = tie ? old - 1 : old;
   const size_t few = blocks - first;
-  std::vector<float> keys(few * dim), few_scores(count * RoundUp(few, 16)), key(dim);
+  std::vector<float>&keys = scratch.keys, &key = scratch.key, &few_scores = scratch.few_scores;
+  Grow(keys, few * dim);
+  Grow(key, dim);
+  Grow(few_scores, count * RoundUp(few, 16));
   for (size_t i = 0; i < few; ++i) {
     const auto distance = static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(first + i + 1 - old);
     panels.Read(first + i, key.data());
     if (exact()) {
-      std::copy(key.begin(), key.end(), &keys[i * dim]);
+      std::copy_n(key.begin(), dim, &keys[i * dim]);
     } else {
       turns_->Apply(distance, key.data(), &keys[i * dim], true);
     }
@@ -402,9 +424,11 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
   const bool miss = chunk.miss_key != nullptr;
   // Lists of the choosers of each block, [row][head of the group][place].
   const size_t choices = (unit.last - unit.first) * group() * k;
-  std::vector<int32_t> next(choices), distinct;
-  thread_local std::vector<int32_t> first;  // by block; -1: not chosen. Left so by every call.
+  Scratch& scratch = Scratch::Get();
+  std::vector<int32_t>&next = scratch.next, &first = scratch.first, &distinct = scratch.distinct;
+  if (next.size() < choices) next.resize(choices);
   if (first.size() < blocks) first.resize(blocks, -1);
+  distinct.clear();
   size_t n = 0;
   for (size_t t = unit.first; t < unit.last; ++t) {
     for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
@@ -431,11 +455,10 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
     }
   }
   std::sort(distinct.begin(), distinct.end());
-  std::vector<float> queries, gates;
-  std::vector<RunningGroup> groups;
-  std::vector<size_t> cells;
+  std::vector<float>&queries = scratch.queries, &gates = scratch.gates;
+  std::vector<RunningGroup>& groups = scratch.groups;
+  std::vector<size_t>& cells = scratch.cells;
   for (const int32_t block : distinct) {
-    queries.clear();
     groups.clear();
     cells.clear();
     for (int32_t choice = first[static_cast<size_t>(block)]; choice >= 0; choice = next[static_cast<size_t>(choice)]) {
@@ -446,8 +469,8 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
       const size_t cell = Index(t, h);
       const bool recent = static_cast<size_t>(block) + k >= blocks;
       const size_t slot = place + (recent ? 1 : 0);
-      queries.resize(queries.size() + dim);
-      float* q = queries.data() + queries.size() - dim;
+      Grow(queries, (groups.size() + 1) * dim);
+      float* q = queries.data() + groups.size() * dim;
       Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), Query(chunk, t, h), q);
       ScaleRow(scale_, q, dim);
       if (miss) {
@@ -458,7 +481,7 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
       cells.push_back(cell * k + place);
     }
     first[static_cast<size_t>(block)] = -1;
-    gates.resize(groups.size());
+    Grow(gates, groups.size());
     ReadBlock(options_.block, memory.Block(static_cast<size_t>(block), unit.kv_head), groups.size(), queries.data(),
               groups.data(), gates.data());
     for (size_t i = 0; i < cells.size(); ++i) gates_[cells[i]] = gates[i];
@@ -468,8 +491,10 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
 // Without landmarks every block is read by every query.
 void MemoryAttention::ReadAll(const LayerMemory& memory, const Chunk& chunk, const Unit& unit) {
   const size_t dim = options_.dim;
-  std::vector<float> queries;
-  std::vector<RunningGroup> groups;
+  std::vector<float>& queries = Scratch::Get().queries;
+  std::vector<RunningGroup>& groups = Scratch::Get().groups;
+  queries.clear();
+  groups.clear();
   for (size_t t = unit.first; t < unit.last; ++t) {
     for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
       const float* q = Query(chunk, t, h);

@@ -60,6 +60,7 @@ class MemoryAttention {
   size_t workspace_bytes() const;
 
  private:
+  struct Scratch;
   struct Unit;  // rows and a KV head that one thread works on
 
   size_t group() const { return options_.query_heads / options_.kv_heads; }

@@ -84,11 +84,20 @@ void Sampler::Collect(std::span<const float> logits, float best) {
   // the comparison, and -infinity does at any temperature.
   constexpr double kNegligible = -60;
   const double reach = kNegligible * static_cast<double>(options_.temperature);
+  // A small top-k is a heap whose front is the worst so far: nearly every logit falls to one comparison with it.
+  constexpr size_t kHeap = 512;
+  const size_t most = options_.top_k != 0 && options_.top_k <= kHeap ? options_.top_k : logits.size();
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (static_cast<double>(logits[i]) - static_cast<double>(best) >= reach) {
-      candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
+    const bool full = candidates_.size() == most;
+    if (full && logits[i] <= candidates_.front().logit) continue;  // of equals the lower id stays
+    if (!(static_cast<double>(logits[i]) - static_cast<double>(best) >= reach)) continue;
+    if (full) {
+      std::pop_heap(candidates_.begin(), candidates_.end(), Before);
+      candidates_.pop_back();
     }
+    candidates_.push_back({logits[i], static_cast<int32_t>(i), 0});
+    if (most <= kHeap) std::push_heap(candidates_.begin(), candidates_.end(), Before);
   }
 }
 

@@ -47,7 +47,7 @@ class Sampler {
   }
 
   std::span<const float> Penalize(std::span<const float> logits, std::span<const int32_t> recent);
-  // Fills candidates_ with everything that the temperature leaves a chance.
+  // Fills candidates_ with everything that the temperature leaves a chance, and that a small top-k keeps.
   void Collect(std::span<const float> logits, float best);
   void KeepTopK();
   void Weigh(float best);

@@ -244,7 +244,8 @@ void Session::HeadRows(std::span<const int32_t> ids, size_t first_token, const L
   if (ordinary.empty()) return;  // a landmark alone: what comes next does not change
   read_row_ = ordinary.back();
   const size_t skipped = sink ? 0 : ordinary.size() - 1;
-  std::vector<float> logits(std::min(kHeadRows, ordinary.size() - skipped) * vocab);
+  logits_.resize(vocab);
+  Grow(head_, (sink ? std::min(kHeadRows, ordinary.size()) : 1) * vocab);
   for (size_t begin = skipped; begin < ordinary.size(); begin += kHeadRows) {
     const size_t count = std::min(kHeadRows, ordinary.size() - begin);
     for (size_t i = 0; i < count; ++i) {
@@ -252,14 +253,14 @@ void Session::HeadRows(std::span<const int32_t> ids, size_t first_token, const L
                  {x_.data() + ordinary[begin + i] * hidden, nullptr, model_->final_norm().data(),
                   static_cast<float>(config.rms_norm_eps), nullptr, normed_.data() + i * hidden, rstd_.data()});
     }
-    model_->head().Multiply(count, normed_.data(), logits.data());
+    model_->head().Multiply(count, normed_.data(), head_.data());
     for (size_t i = 0; i < count; ++i) {
-      float* row = logits.data() + i * vocab;
+      float* row = head_.data() + i * vocab;
       for (const int64_t id : {config.landmark.landmark_id, config.landmark.context_miss.token_id}) {
         if (id >= 0) row[id] = -std::numeric_limits<float>::infinity();
       }
       if (sink) sink(first_token + begin + i, {row, vocab});
-      if (begin + i + 1 == ordinary.size()) logits_.assign(row, row + vocab);
+      if (begin + i + 1 == ordinary.size()) std::copy_n(row, vocab, logits_.begin());
     }
   }
 }
@@ -291,7 +292,7 @@ Session::Counters Session::counters() const {
   counters.blocks = landmarks() ? layers_[0].total() : 0;
   counters.blocks_kept = landmarks() ? layers_[0].size() : 0;
   for (const LayerMemory& layer : layers_) counters.memory_bytes += layer.bytes();
-  for (const auto* buffer : {&x_, &normed_, &qkv_, &attended_, &gate_up_, &act_, &rstd_}) {
+  for (const auto* buffer : {&x_, &normed_, &qkv_, &attended_, &gate_up_, &act_, &rstd_, &head_}) {
     counters.workspace_bytes += buffer->size() * sizeof(float);
   }
   counters.workspace_bytes +=

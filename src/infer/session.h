@@ -105,7 +105,7 @@ class Session {
   size_t blocks_read_ = 0;
   size_t chunks_ = 0;
   // [rows][...], grown to the largest chunk.
-  AlignedBuffer<float> x_, normed_, qkv_, attended_, gate_up_, act_, rstd_;
+  AlignedBuffer<float> x_, normed_, qkv_, attended_, gate_up_, act_, rstd_, head_;
 };
 
 }  // namespace cairn
