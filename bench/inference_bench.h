@@ -21,7 +21,7 @@ struct InferenceBenchOptions {
   std::optional<WeightKind> weights;
   AttentionKind attention = AttentionKind::kLandmark;
   size_t block_length = 63;  // for models that do not say one
-  size_t top_k = 4;
+  size_t top_k = 2;
   size_t chunk_length = 512;
   std::vector<size_t> depths = {0, 4096, 32768, 131072};
   size_t tokens = 0;                             // measured; 0: 64 decoded, or one chunk of 512

@@ -65,6 +65,48 @@ HWY_INLINE void MergeRow(float* out, float keep, const float* value, float add, 
   for (; i < dim; ++i) out[i] = out[i] * keep + value[i] * add;
 }
 
+// One row against kVecs vectors of columns, two values of k at a time: a lone row would wait for each sum otherwise.
+template <int kVecs, class Right, class Store>
+HWY_INLINE void OneRowMicro(const float* HWY_RESTRICT left, const Right& right, size_t depth, size_t column,
+                            const Store& store) {
+  const TileTag d;
+  const size_t lanes = hn::Lanes(d);
+  TileVec even[kVecs], odd[kVecs];
+#pragma GCC unroll 8
+  for (int n = 0; n < kVecs; ++n) even[n] = odd[n] = hn::Zero(d);
+  const auto* HWY_RESTRICT b = right.data + column;
+  size_t k = 0;
+  for (; k + 2 <= depth; k += 2) {
+    const TileVec x = hn::Set(d, left[k]);
+    const TileVec y = hn::Set(d, left[k + 1]);
+#pragma GCC unroll 8
+    for (int n = 0; n < kVecs; ++n) {
+      even[n] = hn::MulAdd(x, LoadRight(b + static_cast<size_t>(n) * lanes), even[n]);
+      odd[n] = hn::MulAdd(y, LoadRight(b + right.depth_stride + static_cast<size_t>(n) * lanes), odd[n]);
+    }
+    b += 2 * right.depth_stride;
+  }
+  if (k < depth) {
+    const TileVec x = hn::Set(d, left[k]);
+#pragma GCC unroll 8
+    for (int n = 0; n < kVecs; ++n) even[n] = hn::MulAdd(x, LoadRight(b + static_cast<size_t>(n) * lanes), even[n]);
+  }
+#pragma GCC unroll 8
+  for (int n = 0; n < kVecs; ++n) store(column + static_cast<size_t>(n) * lanes, hn::Add(even[n], odd[n]));
+}
+
+template <class Right, class Store>
+HWY_INLINE void OneRow(const float* left, const Right& right, size_t depth, size_t columns, const Store& store) {
+  const size_t lanes = hn::Lanes(TileTag());
+  size_t column = 0;
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  for (; column + 8 * lanes <= columns; column += 8 * lanes) OneRowMicro<8>(left, right, depth, column, store);
+#endif
+  for (; column + 4 * lanes <= columns; column += 4 * lanes) OneRowMicro<4>(left, right, depth, column, store);
+  if (column + 3 * lanes == columns) return OneRowMicro<3>(left, right, depth, column, store);
+  for (; column < columns; column += lanes) OneRowMicro<1>(left, right, depth, column, store);
+}
+
 template <class Right>
 void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_values, size_t count,
                const float* queries, const RunningGroup* groups, float* gates, float* scratch) {
@@ -75,8 +117,13 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
   float* values = scratch + kRowsAtOnce * columns;
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
-    Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, keys, GemmDepth{shape.dim}, rows, 0, columns,
-         [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * columns + column); });
+    if (rows == 1) {
+      OneRow(queries + begin * shape.dim, keys, shape.dim, columns,
+             [&](size_t column, TileVec sum) { hn::Store(sum, d, scores + column); });
+    } else {
+      Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, keys, GemmDepth{shape.dim}, rows, 0, columns,
+           [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * columns + column); });
+    }
     float max[kRowsAtOnce];
     float sum[kRowsAtOnce];
     float gate[kRowsAtOnce];
@@ -87,8 +134,13 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
       if (!shape.landmark) gate[r] = max[r] + std::log2(sum[r]);
       gate[r] = std::clamp(gate[r], -1e37f, 1e37f);
     }
-    Gemm(GemmLeft{scores, columns, 1}, stored_values, GemmDepth{shape.tokens}, rows, 0, padded,
-         [&](size_t row, size_t column, TileVec value) { hn::Store(value, d, values + row * padded + column); });
+    if (rows == 1) {
+      OneRow(scores, stored_values, shape.tokens, padded,
+             [&](size_t column, TileVec value) { hn::Store(value, d, values + column); });
+    } else {
+      Gemm(GemmLeft{scores, columns, 1}, stored_values, GemmDepth{shape.tokens}, rows, 0, padded,
+           [&](size_t row, size_t column, TileVec value) { hn::Store(value, d, values + row * padded + column); });
+    }
     for (size_t r = 0; r < rows; ++r) {
       const RunningGroup& group = groups[begin + r];
       const float top = std::max(*group.max, gate[r]);
@@ -157,33 +209,62 @@ HWY_INLINE void PanelProduct(const LandmarkPanels& panels, size_t panel, const f
   }
 }
 
+void FromHalfImpl(const uint16_t* from, size_t count, float* to) {
+  const TileTag d;
+  const hn::Rebind<hwy::float16_t, TileTag> half;
+  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from + i))), d, to + i);
+  }
+}
+
 // Queries whose scores of one panel are computed together.
 inline constexpr size_t kSearchRows = 12;
 
-void SearchLandmarksImpl(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,
-                         BestBlocks* best) {
+// Offers columns [from, to) of a row of one panel's scores.
+HWY_INLINE void OfferRow(const float* row, size_t from, size_t to, size_t first_block, BestBlocks& list) {
   constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
   const TileTag d;
   const size_t lanes = hn::Lanes(d);
+  TileVec max = hn::Load(d, row);
+  for (size_t c = lanes; c < kColumns; c += lanes) max = hn::Max(max, hn::Load(d, row + c));
+  // Rarely does a panel hold anything better than what is known.
+  if (hn::AllTrue(d, hn::Le(max, hn::Set(d, list.threshold())))) return;
+  for (size_t c = from; c < to; ++c) {
+    if (row[c] > list.threshold()) list.Offer(row[c], static_cast<int32_t>(first_block + c));
+  }
+}
+
+void SearchLandmarksImpl(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,
+                         BestBlocks* best, float* scratch) {
+  constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
+  const TileTag d;
   const size_t dim = panels.dim();
   HWY_ALIGN float scores[kSearchRows * kColumns];
-  for (size_t begin = 0; begin < count; begin += kSearchRows) {
-    const size_t rows = std::min(kSearchRows, count - begin);
-    for (size_t panel = first / kColumns; panel * kColumns < last; ++panel) {
-      PanelProduct(panels, panel, queries + begin * dim, rows, [&](size_t row, size_t column, TileVec sum) {
-        hn::Store(sum, d, scores + row * kColumns + column);
-      });
-      const size_t from = std::max(first, panel * kColumns) - panel * kColumns;
-      const size_t to = std::min(last, (panel + 1) * kColumns) - panel * kColumns;
+  for (size_t panel = first / kColumns; panel * kColumns < last; ++panel) {
+    const size_t from = std::max(first, panel * kColumns) - panel * kColumns;
+    const size_t to = std::min(last, (panel + 1) * kColumns) - panel * kColumns;
+    const auto* half = reinterpret_cast<const uint16_t*>(panels.panel(panel));
+    const auto* whole = reinterpret_cast<const float*>(panels.panel(panel));
+    if (count == 1) {
+      const auto store = [&](size_t column, TileVec sum) { hn::Store(sum, d, scores + column); };
+      if (panels.half()) {
+        OneRow(queries, GemmRightHalf{half, kColumns}, dim, kColumns, store);
+      } else {
+        OneRow(queries, GemmRight{whole, kColumns}, dim, kColumns, store);
+      }
+      OfferRow(scores, from, to, panel * kColumns, best[0]);
+      continue;
+    }
+    if (panels.half()) {
+      FromHalfImpl(half, dim * kColumns, scratch);
+      whole = scratch;
+    }
+    for (size_t begin = 0; begin < count; begin += kSearchRows) {
+      const size_t rows = std::min(kSearchRows, count - begin);
+      Gemm(GemmLeft{queries + begin * dim, dim, 1}, GemmRight{whole, kColumns}, GemmDepth{dim}, rows, 0, kColumns,
+           [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * kColumns + column); });
       for (size_t r = 0; r < rows; ++r) {
-        BestBlocks& list = best[begin + r];
-        const float* row = scores + r * kColumns;
-        TileVec max = hn::Load(d, row);
-        for (size_t c = lanes; c < kColumns; c += lanes) max = hn::Max(max, hn::Load(d, row + c));
-        if (hn::GetLane(hn::MaxOfLanes(d, max)) <= list.threshold()) continue;
-        for (size_t c = from; c < to; ++c) {
-          if (row[c] > list.threshold()) list.Offer(row[c], static_cast<int32_t>(panel * kColumns + c));
-        }
+        OfferRow(scores + r * kColumns, from, to, panel * kColumns, best[begin + r]);
       }
     }
   }
@@ -214,14 +295,6 @@ void ToHalfImpl(const float* from, size_t count, uint16_t* to) {  // count: whol
   for (size_t i = 0; i < count; i += hn::Lanes(d)) {
     const TileVec value = hn::Min(hn::Max(hn::LoadU(d, from + i), hn::Neg(largest)), largest);
     hn::StoreU(hn::DemoteTo(half, value), half, reinterpret_cast<hwy::float16_t*>(to + i));
-  }
-}
-
-void FromHalfImpl(const uint16_t* from, size_t count, float* to) {
-  const TileTag d;
-  const hn::Rebind<hwy::float16_t, TileTag> half;
-  for (size_t i = 0; i < count; i += hn::Lanes(d)) {
-    hn::StoreU(hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from + i))), d, to + i);
   }
 }
 
@@ -426,7 +499,9 @@ void TakeBest(std::span<const float> scores, size_t k, int32_t* blocks) {
 void SearchLandmarks(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,
                      BestBlocks* best) {
   CAIRN_CHECK(last <= panels.size());
-  if (first < last) HWY_DYNAMIC_DISPATCH(SearchLandmarksImpl)(panels, first, last, count, queries, best);
+  if (first >= last || count == 0) return;
+  float* scratch = Scratch(panels.dim() * LandmarkPanels::kPanelColumns);
+  HWY_DYNAMIC_DISPATCH(SearchLandmarksImpl)(panels, first, last, count, queries, best, scratch);
 }
 
 void ScoreKeys(size_t dim, size_t count, const float* queries, size_t keys, const float* rows, float* scores) {
