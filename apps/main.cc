@@ -72,12 +72,14 @@ int Run(int argc, char** argv) {
   cairn::AddBenchVerb(root, exit_code);
   cairn::AddConvertVerb(root, exit_code);
   cairn::AddDataVerb(root, exit_code);
+  cairn::AddEvalVerb(root, exit_code);
   cairn::AddExampleVerb(root, exit_code);
   cairn::AddGenerateVerb(root, exit_code);
   cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
   cairn::AddModelVerb(root, exit_code);
   cairn::AddPlotVerb(root, exit_code);
+  cairn::AddQuantizeVerb(root, exit_code);
   cairn::AddTokenizerVerb(root, exit_code);
   cairn::AddTrainVerb(root, exit_code);
   cairn::AddTuneVerb(root, exit_code);

@@ -22,13 +22,14 @@ std::shared_ptr<const ModelSource> ModelFromGguf(std::span<const std::byte> byte
 std::string GgufTensorName(const std::string& name);
 
 struct GgufWriteOptions {
-  std::optional<StoredType> type = {};            // of the matrices: f32, f16, bf16 or q8_0; none = as stored
+  std::optional<StoredType> type = {};            // of the matrices: f32, f16, bf16, q8_0 or q4_0; none = as stored
   std::optional<GgufVocabulary> vocabulary = {};  // none = the source's own, if it has one
   std::string model_name = "cairn";               // general.name
   WriteProgress progress = {};
 };
 
-// Atomic. Vectors are f32, as GGUF readers demand; a matrix whose rows do not fit q8_0 becomes f16.
+// Atomic. Vectors are f32, as GGUF readers demand; a matrix whose rows do not fit the type becomes f16. With q4_0 the
+// embeddings and the head are q8_0.
 WrittenFile WriteGguf(const ModelSource& source, const std::filesystem::path& path, const GgufWriteOptions& options);
 
 }  // namespace cairn

@@ -87,9 +87,12 @@ class MetadataWriter {
   std::string bytes_;
 };
 
-StoredType TypeToWrite(const StoredTensor& tensor, const GgufWriteOptions& options) {
+StoredType TypeToWrite(const std::string& name, const StoredTensor& tensor, const GgufWriteOptions& options) {
   if (tensor.shape.size() < 2) return StoredType::kF32;
-  const StoredType type = options.type.value_or(tensor.type);
+  StoredType type = options.type.value_or(tensor.type);
+  // Every token goes through embeddings and head: 4 bits are too coarse for them.
+  const bool outer = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+  if (options.type == StoredType::kQ4_0 && outer) type = StoredType::kQ8_0;
   if (tensor.row_elements() % BlockElements(type) == 0) return type;
   return StoredType::kF16;
 }
@@ -205,7 +208,8 @@ std::vector<PlannedTensor> PlanTensors(const ModelSource& source, const GgufWrit
     add("", "rope_freqs.weight", StoredType::kF32, {source.config().head_dim / 2});
   }
   for (const ExpectedTensor& tensor : ExpectedTensors(source.config())) {
-    add(tensor.name, GgufTensorName(tensor.name), TypeToWrite(source.Get(tensor.name), options), tensor.shape);
+    add(tensor.name, GgufTensorName(tensor.name), TypeToWrite(tensor.name, source.Get(tensor.name), options),
+        tensor.shape);
   }
   return plan;
 }
@@ -233,7 +237,10 @@ WrittenFile WriteGguf(const ModelSource& source, const std::filesystem::path& pa
   const ModelConfig& config = source.config();
   CheckExpressible(config, source.name());
   const std::vector<PlannedTensor> plan = PlanTensors(source, options);
-  const StoredType main_type = TypeToWrite(source.Get("model.layers.0.self_attn.q_proj.weight"), options);
+  const StoredType main_type = [&] {
+    const std::string first = "model.layers.0.self_attn.q_proj.weight";
+    return TypeToWrite(first, source.Get(first), options);
+  }();
   MetadataWriter metadata;
   metadata.Text("general.architecture", "llama");
   metadata.Text("general.name", options.model_name);

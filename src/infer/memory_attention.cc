@@ -182,14 +182,14 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     }
     Combine(chunk, unit);
   });
-  blocks_read_ = 0;
-  if (chosen_count_ > 0) {
-    const size_t count = chunk.time * options_.query_heads * chosen_count_;
-    blocks_read_ = static_cast<size_t>(std::count_if(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count),
-                                                     [](float gate) { return gate > 0; }));
+  blocks_chosen_ = chunk.time * options_.query_heads * chosen_count_;
+  blocks_read_ = blocks_chosen_;
+  if (options_.miss_cutoff > 0) {
+    blocks_read_ -=
+        static_cast<size_t>(std::count(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(blocks_chosen_), 0.0f));
   }
   if (chunk.reads != nullptr) {
-    const size_t count = chunk.time * options_.query_heads * chosen_count_;
+    const size_t count = blocks_chosen_;
     chunk.reads->chosen = chosen_count_;
     chunk.reads->blocks.assign(chosen_.begin(), chosen_.begin() + static_cast<ptrdiff_t>(count));
     for (int32_t& block : chunk.reads->blocks) block += static_cast<int32_t>(memory.forgotten());

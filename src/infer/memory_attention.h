@@ -56,7 +56,8 @@ class MemoryAttention {
 
   size_t top_k() const { return options_.top_k; }
   void set_top_k(size_t k) { options_.top_k = k; }
-  size_t blocks_read() const { return blocks_read_; }  // of the last Run: reads of a block by a row and head
+  size_t blocks_read() const { return blocks_read_; }      // of the last Run: reads of a block by a row and head
+  size_t blocks_chosen() const { return blocks_chosen_; }  // the same with those that the context-miss token prevented
   size_t workspace_bytes() const;
 
  private:
@@ -105,6 +106,7 @@ class MemoryAttention {
   std::vector<float> gates_;     // the same: landmark scores, then final weights
   std::vector<float> saved_;     // of the tiled local attention
   size_t blocks_read_ = 0;
+  size_t blocks_chosen_ = 0;
 };
 
 }  // namespace cairn

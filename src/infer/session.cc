@@ -97,6 +97,7 @@ Session::Session(const Session& other)
       reads_(other.reads_),
       read_row_(other.read_row_),
       blocks_read_(other.blocks_read_),
+      blocks_chosen_(other.blocks_chosen_),
       chunks_(other.chunks_) {}
 
 Session Session::Fork() const { return Session(*this); }
@@ -110,6 +111,7 @@ void Session::Reset() {
   logits_.clear();
   reads_.assign(options_.record_reads ? config.num_hidden_layers : 0, {});
   blocks_read_ = 0;
+  blocks_chosen_ = 0;
   chunks_ = 0;
 }
 
@@ -222,6 +224,7 @@ void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const L
     if (l == 0) attention_.Begin(layers_[l], chunk);
     attention_.Run(layers_[l], chunk);
     blocks_read_ += attention_.blocks_read();
+    blocks_chosen_ += attention_.blocks_chosen();
     layer.o.Multiply(rows, attended_.data(), x_.data(), true);
     normalise(layer.post_norm);
     layer.gate_up.Multiply(rows, normed_.data(), gate_up_.data());
@@ -298,6 +301,7 @@ Session::Counters Session::counters() const {
   counters.workspace_bytes +=
       attention_.workspace_bytes() + logits_.capacity() * sizeof(float) + tokens_.capacity() * sizeof(int32_t);
   counters.blocks_read = blocks_read_;
+  counters.blocks_chosen = blocks_chosen_;
   counters.chunks = chunks_;
   return counters;
 }

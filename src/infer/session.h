@@ -79,6 +79,7 @@ class Session {
     size_t memory_bytes = 0;     // blocks and landmarks
     size_t workspace_bytes = 0;  // everything else of the session
     size_t blocks_read = 0;      // reads of a block by a query since the start
+    size_t blocks_chosen = 0;    // the same with those that the context-miss token prevented
     size_t chunks = 0;
   };
   Counters counters() const;
@@ -103,6 +104,7 @@ class Session {
   std::vector<ChunkReads> reads_;
   size_t read_row_ = 0;  // row of the last ordinary token in them
   size_t blocks_read_ = 0;
+  size_t blocks_chosen_ = 0;
   size_t chunks_ = 0;
   // [rows][...], grown to the largest chunk.
   AlignedBuffer<float> x_, normed_, qkv_, attended_, gate_up_, act_, rstd_, head_;
