@@ -70,6 +70,7 @@ int Run(int argc, char** argv) {
       "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
   cairn::AddBenchVerb(root, exit_code);
+  cairn::AddChatVerb(root, exit_code);
   cairn::AddConvertVerb(root, exit_code);
   cairn::AddDataVerb(root, exit_code);
   cairn::AddEvalVerb(root, exit_code);

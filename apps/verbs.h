@@ -7,6 +7,7 @@
 namespace cairn {
 
 void AddBenchVerb(CLI::App& root, int& exit_code);
+void AddChatVerb(CLI::App& root, int& exit_code);
 void AddConvertVerb(CLI::App& root, int& exit_code);
 void AddDataVerb(CLI::App& root, int& exit_code);
 void AddEvalVerb(CLI::App& root, int& exit_code);

@@ -1,6 +1,6 @@
 // Chat templates: the known texts of common families, where a model keeps its template, and control tokens that only
 // the template can write.
-#include "infer/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The template interpreter: what Jinja gives for each construct, clear errors, and limits that no template passes.
-#include "infer/jinja.h"
+#include "chat/jinja.h"
 
 #include <gtest/gtest.h>
 

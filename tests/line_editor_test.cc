@@ -1,5 +1,5 @@
 // The line editor: plain lines from files, editing and history on a terminal of its own.
-#include "infer/line_editor.h"
+#include "chat/line_editor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "infer/jinja.h"
+#include "chat/jinja.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using cairn::MarkedText;

@@ -1,5 +1,5 @@
 // Lines from a terminal as the system's own line discipline gives them; see line_editor_libedit.cc for its twin.
-#include "infer/line_editor.h"
+#include "chat/line_editor.h"
 
 namespace cairn {
 

@@ -1,4 +1,4 @@
-#include "infer/jinja_lexer.h"
+#include "chat/jinja_lexer.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "infer/jinja_value.h"
+#include "chat/jinja_value.h"
 
 #include <string.h>
 

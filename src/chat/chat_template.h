@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "chat/jinja.h"
+#include "chat/marked_text.h"
 #include "formats/model_source.h"
-#include "infer/jinja.h"
-#include "infer/marked_text.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cairn {

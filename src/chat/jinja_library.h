@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "infer/jinja_value.h"
+#include "chat/jinja_value.h"
 
 namespace cairn::jinja {
 

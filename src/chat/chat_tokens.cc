@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "infer/chat_template.h"
+#include "chat/chat_template.h"
 
 namespace cairn {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "infer/marked_text.h"
+#include "chat/marked_text.h"
 
 namespace cairn::jinja {
 

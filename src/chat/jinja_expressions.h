@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "infer/jinja_ast.h"
-#include "infer/jinja_lexer.h"
+#include "chat/jinja_ast.h"
+#include "chat/jinja_lexer.h"
 
 namespace cairn::jinja {
 

@@ -1,8 +1,8 @@
-#include "infer/jinja.h"
+#include "chat/jinja.h"
 
 #include "base/error.h"
-#include "infer/jinja_ast.h"
-#include "infer/jinja_library.h"
+#include "chat/jinja_ast.h"
+#include "chat/jinja_library.h"
 
 namespace cairn::jinja {
 

@@ -1,4 +1,4 @@
-#include "infer/jinja_expressions.h"
+#include "chat/jinja_expressions.h"
 
 #include <charconv>
 

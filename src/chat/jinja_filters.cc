@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "infer/jinja_library.h"
+#include "chat/jinja_library.h"
 
 namespace cairn::jinja {
 

@@ -1,6 +1,6 @@
 // Tokens to statements, by recursive descent.
 #include "base/error.h"
-#include "infer/jinja_expressions.h"
+#include "chat/jinja_expressions.h"
 
 namespace cairn::jinja {
 

@@ -1,4 +1,4 @@
-#include "infer/chat_template.h"
+#include "chat/chat_template.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "infer/jinja_library.h"
+#include "chat/jinja_library.h"
 
 namespace cairn::jinja {
 

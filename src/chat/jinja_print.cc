@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "infer/jinja_value.h"
+#include "chat/jinja_value.h"
 
 namespace cairn::jinja {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "infer/jinja_value.h"
-#include "infer/marked_text.h"
+#include "chat/jinja_value.h"
+#include "chat/marked_text.h"
 
 namespace cairn::jinja {
 

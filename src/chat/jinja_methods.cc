@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "infer/jinja_library.h"
+#include "chat/jinja_library.h"
 #include "tokenizer/utf8.h"
 
 namespace cairn::jinja {

@@ -1,4 +1,4 @@
-#include "infer/line_editor.h"
+#include "chat/line_editor.h"
 
 #include <unistd.h>
 

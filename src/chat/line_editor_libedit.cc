@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "infer/line_editor.h"
+#include "chat/line_editor.h"
 
 namespace cairn {
 
