@@ -181,10 +181,11 @@ void Session::Append(std::span<const int32_t> tokens, const LogitsSink& sink) {
 void Session::FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink) {
   std::vector<int32_t> ordinary;
   size_t place = layers_[0].unfinished();
-  for (const int32_t id : ids) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int32_t id = ids[i];
     const bool is_landmark = landmarks() && id == model_->config().landmark.landmark_id;
     if (landmarks() && is_landmark != (place == options_.block_length)) {
-      Fail("position {} of the chunk {} a landmark, which blocks of {} tokens do not allow", &id - ids.data(),
+      Fail("position {} of the chunk {} a landmark, which blocks of {} tokens do not allow", i,
            is_landmark ? "is" : "is not", options_.block_length);
     }
     place = is_landmark ? 0 : place + 1;
