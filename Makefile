@@ -1,6 +1,6 @@
 # Developers' shortcuts. Everything is built by CMake (CMakePresets.json); the scripts install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench books stories format format-check debug asan tsan clang fuzz lint clean
+.PHONY: help build test demo bench books stories format format-check debug asan tsan clang fuzz soak-sessions lint clean
 
 # The project's own C++ files, tracked or new.
 SOURCES = $(shell find src apps bench tests include -name '*.cc' -o -name '*.h' 2>/dev/null)
@@ -58,6 +58,10 @@ fuzz: dev-tools  ## fuzz every reader of files for FUZZ_SECONDS (60) each
 	  build/fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_funcs=0 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name $$seeds; \
 	done
+
+soak-sessions:  ## 100,000 random sequences of calls of sessions against the slow reference (or CAIRN_SEQUENCES)
+	@scripts/build release session_random_test
+	CAIRN_SEQUENCES=$${CAIRN_SEQUENCES:-100000} nice build/release/tests/session_random_test
 
 lint: dev-tools  ## check the shell scripts
 	shellcheck scripts/* .ci/run

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "attention/attention.h"
+#include "attention/block_kernels.h"
 #include "attention/reference.h"
 #include "base/error.h"
 
@@ -26,38 +28,74 @@ void RotateReference(const T* from, size_t dim, double position, double base, Ro
 
 template <typename T>
 MemoryReference<T>::MemoryReference(const MemoryReferenceOptions& options) : options_(options) {
-  CAIRN_CHECK(options.dim >= 2 && options.dim % 2 == 0);
+  CAIRN_CHECK(options.dim >= 2 && options.dim % 2 == 0 && options.dim <= kMaxHeadDim);
   CAIRN_CHECK(options.block_length >= 1 && options.kv_heads >= 1 && options.query_heads % options.kv_heads == 0);
+  CAIRN_CHECK(options.frequencies.empty() || options.frequencies.size() == options.dim / 2);
+  for (size_t pair = 0; options.frequencies.empty() && pair < options.dim / 2; ++pair) {
+    const double exponent = -2.0 * static_cast<double>(pair) / static_cast<double>(options.dim);
+    options_.frequencies.push_back(std::pow(options.rotary_base, exponent));
+  }
+}
+
+// Cosines and sines of positions -1 .. count - 1.
+template <typename T>
+void MemoryReference<T>::PreparePositions(size_t count) {
+  const size_t half = options_.dim / 2;
+  while (cosine_.size() < (count + 1) * half) {
+    const double position = static_cast<double>(cosine_.size() / half) - 1.0;
+    for (const double frequency : options_.frequencies) {
+      cosine_.push_back(static_cast<T>(std::cos(position * frequency)));
+      sine_.push_back(static_cast<T>(std::sin(position * frequency)));
+    }
+  }
 }
 
 template <typename T>
-T MemoryReference<T>::Score(const T* rotated_query, const T* key, double position) const {
-  std::vector<T> rotated(options_.dim);
-  RotateReference(key, options_.dim, position, options_.rotary_base, options_.rotary, rotated.data());
+void MemoryReference<T>::Rotate(const T* from, ptrdiff_t position, T* to) const {
+  const size_t half = options_.dim / 2;
+  const size_t row = static_cast<size_t>(position + 1) * half;
+  CAIRN_CHECK(row + half <= cosine_.size());
+  const bool interleaved = options_.rotary == RotaryLayout::kInterleaved;
+  for (size_t pair = 0; pair < half; ++pair) {
+    const size_t a = interleaved ? 2 * pair : pair;
+    const size_t b = interleaved ? 2 * pair + 1 : pair + half;
+    const T x = from[a];
+    const T y = from[b];
+    to[a] = x * cosine_[row + pair] - y * sine_[row + pair];
+    to[b] = x * sine_[row + pair] + y * cosine_[row + pair];
+  }
+}
+
+template <typename T>
+T MemoryReference<T>::Score(const T* rotated_query, const T* key, ptrdiff_t position) const {
+  T rotated[kMaxHeadDim];
+  Rotate(key, position, rotated);
   T sum = 0;
   for (size_t i = 0; i < options_.dim; ++i) sum += rotated_query[i] * rotated[i];
   return sum / std::sqrt(static_cast<T>(options_.dim));
 }
 
 // Scores of all landmarks in memory for a query at `position`: the latest top_k blocks sit in slots 1 .. top_k, every
-// older one in slot 0.
+// older one in slot 0; or each where it truly stands.
 template <typename T>
 std::vector<T> MemoryReference<T>::LandmarkScores(const T* q, size_t position, size_t kv_head, size_t top_k) const {
   const size_t stride = options_.block_length + 1;
   const size_t count = memory_.size();
   std::vector<T> rotated(options_.dim);
-  RotateReference(q, options_.dim, static_cast<double>(position), options_.rotary_base, options_.rotary,
-                  rotated.data());
+  Rotate(q, static_cast<ptrdiff_t>(position), rotated.data());
   std::vector<T> scores(count);
   for (size_t b = 0; b < count; ++b) {
-    const size_t slot = b + top_k >= count ? b + top_k - count + 1 : 0;
+    const size_t slot = options_.exact_positions ? first_block_ + b : b + top_k >= count ? b + top_k - count + 1 : 0;
     const T* landmark = memory_[b].k.data() + (options_.block_length * options_.kv_heads + kv_head) * options_.dim;
-    scores[b] = Score(rotated.data(), landmark, static_cast<double>(slot * stride + options_.block_length));
+    scores[b] = Score(rotated.data(), landmark, static_cast<ptrdiff_t>(slot * stride + options_.block_length));
   }
   return scores;
 }
 
 namespace {
+
+// Blocks of the same text have the same score but for the rounding of f64.
+constexpr double kSameScore = 1e-12;
 
 template <typename T>
 void Softmax(std::vector<T>& values) {
@@ -73,22 +111,62 @@ void TakeMaximum(std::vector<T>& values, const std::vector<T>& other) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::max(values[i], other[i]);
 }
 
-// The indexes of the `k` largest, in ascending order; of equals, the earlier.
+}  // namespace
+
+// The indexes of the `k` largest, in ascending order. Of equals, one query takes the earlier, but where all old blocks
+// tie, and where several queries choose together, they are taken as TakeBest does.
 template <typename T>
-std::vector<size_t> LargestK(const std::vector<T>& values, size_t k) {
+std::vector<size_t> MemoryReference<T>::TakeLargest(const std::vector<T>& values, size_t k, bool alone) const {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
+  const size_t old = values.size() - k;
+  const bool tie = !options_.exact_positions && old > 1 &&
+                   std::all_of(values.begin(), values.begin() + static_cast<ptrdiff_t>(old),
+                               [&](T value) { return value == values[0]; });
+  if (!alone || tie) {
+    // Ranks are small whole numbers, so floats hold them exactly.
+    std::vector<float> ranks(values.size());
+    for (size_t i = 1; i < order.size(); ++i) {
+      const bool lower = values[order[i]] < values[order[i - 1]];
+      ranks[order[i]] = lower ? -static_cast<float>(i) : ranks[order[i - 1]];
+    }
+    std::vector<int32_t> best(k);
+    TakeBest(ranks, k, best.data());
+    order.assign(best.begin(), best.end());
+  }
   order.resize(k);
   std::sort(order.begin(), order.end());
   return order;
 }
 
-}  // namespace
+// Takes the foreign choice of a row and head where none of its blocks is worse than the own choice's worst, but for the
+// tolerance. Returns false, and takes nothing, where one is.
+template <typename T>
+bool MemoryReference<T>::Follow(const ForeignChoices& foreign, size_t cell, const std::vector<T>& values,
+                                std::vector<size_t>& chosen) {
+  std::vector<size_t> other;
+  for (size_t i = 0; i < foreign.chosen; ++i) {
+    const int64_t block = foreign.blocks.at(cell * foreign.chosen + i) - static_cast<int64_t>(first_block_);
+    if (block < 0 || static_cast<size_t>(block) >= values.size()) return false;
+    if (!other.empty() && other.back() >= static_cast<size_t>(block)) return false;
+    other.push_back(static_cast<size_t>(block));
+  }
+  if (other == chosen) return true;
+  if (other.size() != chosen.size()) return false;
+  T worst = values[chosen[0]];
+  for (const size_t block : chosen) worst = std::min(worst, values[block]);
+  T lost = 0;
+  for (const size_t block : other) lost = std::max(lost, worst - values[block]);
+  if (!(static_cast<double>(lost) <= foreign.tolerance)) return false;
+  ++(static_cast<double>(lost) <= kSameScore ? comparison_.ties : comparison_.near_ties);
+  chosen = other;
+  return true;
+}
 
 // The blocks of the memory that each [time][query_head] reads.
 template <typename T>
-std::vector<std::vector<size_t>> MemoryReference<T>::Choose(const Chunk& chunk, size_t start, size_t top_k) const {
+std::vector<std::vector<size_t>> MemoryReference<T>::Choose(const Chunk& chunk, size_t start, size_t top_k) {
   const size_t heads = options_.query_heads;
   const size_t group = heads / options_.kv_heads;
   const bool raw = options_.granularity == Granularity::kHeadAndToken && !options_.group_chooses_together;
@@ -126,7 +204,16 @@ std::vector<std::vector<size_t>> MemoryReference<T>::Choose(const Chunk& chunk, 
     }
   }
   for (size_t t = 0; t < chunk.time; ++t) {
-    for (size_t h = 0; h < heads; ++h) chosen[t * heads + h] = LargestK(shared[chooser(t, h)], top_k);
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t cell = t * heads + h;
+      std::vector<T>& best = shared[chooser(t, h)];
+      chosen[cell] = TakeLargest(best, top_k, raw);
+      ++comparison_.choices;
+      if (chunk.follow == nullptr || top_k == 0) continue;
+      std::vector<T> scores = best;
+      if (!raw) std::transform(scores.begin(), scores.end(), scores.begin(), [](T x) { return std::log(x); });
+      if (!Follow(*chunk.follow, cell, scores, chosen[cell])) ++comparison_.wrong;
+    }
   }
   return chosen;
 }
@@ -140,9 +227,12 @@ void MemoryReference<T>::Feed(const Chunk& chunk) {
   const size_t group = heads / kv_heads;
   const size_t count = memory_.size();
   const size_t top_k = std::min(options_.top_k, count);
-  const size_t default_start = (count == 0 ? 0 : (top_k + 1) * stride) + unfinished_;
+  const bool exact = options_.exact_positions;
+  const size_t default_start = exact ? position() : (count == 0 ? 0 : (top_k + 1) * stride) + unfinished_;
   const size_t start = chunk.start.value_or(default_start);
   CAIRN_CHECK(start >= unfinished_);
+  PreparePositions(std::max(start + chunk.time, (top_k + 1) * stride));
+  comparison_ = {};
   const auto chosen = Choose(chunk, start, top_k);
 
   // Local keys: the carried block, then the chunk.
@@ -160,22 +250,21 @@ void MemoryReference<T>::Feed(const Chunk& chunk) {
   for (size_t t = 0; t < chunk.time; ++t) {
     for (size_t h = 0; h < heads; ++h) {
       const size_t kv_head = h / group;
-      RotateReference(chunk.q + (t * heads + h) * dim, dim, static_cast<double>(start + t), options_.rotary_base,
-                      options_.rotary, rotated.data());
+      Rotate(chunk.q + (t * heads + h) * dim, static_cast<ptrdiff_t>(start + t), rotated.data());
       keys.clear();
       scores.clear();
       values.clear();
       const auto add = [&](const Tokens& tokens, size_t index, size_t position, RowKey key) {
         const size_t at = (index * kv_heads + kv_head) * dim;
         keys.push_back(key);
-        const double at_position = static_cast<double>(position);
+        const auto at_position = static_cast<ptrdiff_t>(position);
         scores.push_back(key.role == RowKey::kHidden ? T{0} : Score(rotated.data(), tokens.k.data() + at, at_position));
         values.push_back(tokens.v.data() + at);
       };
       // Chosen blocks fill the slots from the left; those among the latest top_k are shifted one slot to the right.
       const std::vector<size_t>& blocks = chosen[t * heads + h];
       for (size_t i = 0; i < blocks.size(); ++i) {
-        const size_t slot = i + (blocks[i] + top_k >= count ? 1 : 0);
+        const size_t slot = exact ? first_block_ + blocks[i] : i + (blocks[i] + top_k >= count ? 1 : 0);
         for (size_t j = 0; j < stride; ++j) {
           const auto landmark = chunk.miss_key ? RowKey::kControlledLandmark : RowKey::kLandmark;
           const auto role = j == options_.block_length ? landmark : RowKey::kToken;
@@ -199,9 +288,16 @@ void MemoryReference<T>::Feed(const Chunk& chunk) {
         add(local, j, start - unfinished_ + j, key);
       }
       T miss_score = 0;
-      if (chunk.miss_key) miss_score = Score(rotated.data(), chunk.miss_key + kv_head * dim, -1.0);
+      if (chunk.miss_key) miss_score = Score(rotated.data(), chunk.miss_key + kv_head * dim, -1);
       GroupedSoftmax<T>(keys, scores, chunk.miss_key ? &miss_score : nullptr, weights);
-      if (chunk.miss_key && weights.miss < static_cast<T>(options_.miss_cutoff)) {
+      bool skip = chunk.miss_key && weights.miss < static_cast<T>(options_.miss_cutoff);
+      if (chunk.miss_key && chunk.follow && !blocks.empty() && skip == (chunk.follow->read[t * heads + h] != 0)) {
+        const double distance = std::abs(static_cast<double>(weights.miss) - options_.miss_cutoff);
+        const bool near = distance <= chunk.follow->tolerance;
+        ++(near ? comparison_.near_ties : comparison_.wrong);
+        if (near) skip = !skip;
+      }
+      if (skip) {
         std::fill(weights.final.begin(), weights.final.begin() + static_cast<ptrdiff_t>(blocks.size() * stride), T{0});
         std::fill(weights.gate_of.begin(), weights.gate_of.begin() + static_cast<ptrdiff_t>(blocks.size()), T{0});
       }
@@ -234,6 +330,21 @@ void MemoryReference<T>::Feed(const Chunk& chunk) {
     memory_.erase(memory_.begin(), memory_.begin() + static_cast<ptrdiff_t>(evicted));
     first_block_ += evicted;
   }
+}
+
+template <typename T>
+void MemoryReference<T>::Truncate(size_t blocks, size_t unfinished) {
+  CAIRN_CHECK(blocks >= first_block_ && blocks <= this->blocks());
+  const size_t kept = blocks - first_block_;
+  if (kept < memory_.size()) {
+    carried_ = memory_[kept];
+    unfinished_ = options_.block_length + 1;
+    memory_.resize(kept);
+  }
+  CAIRN_CHECK(unfinished <= unfinished_);
+  unfinished_ = unfinished;
+  carried_.k.resize(unfinished * options_.kv_heads * options_.dim);
+  carried_.v.resize(unfinished * options_.kv_heads * options_.dim);
 }
 
 template class MemoryReference<float>;

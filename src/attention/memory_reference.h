@@ -23,6 +23,8 @@ struct MemoryReferenceOptions {
   Granularity granularity = Granularity::kHeadAndToken;
   RotaryLayout rotary = RotaryLayout::kInterleaved;
   double rotary_base = 10000;
+  std::vector<double> frequencies = {};  // angle per position of each rotary pair, [dim / 2]; empty: by the base
+  bool exact_positions = false;          // true positions instead of slots
   // With grouped queries, the heads of a group choose separately; true: they choose together, by the maximum of their
   // softmax values.
   bool group_chooses_together = false;
@@ -30,7 +32,32 @@ struct MemoryReferenceOptions {
   double miss_cutoff = 0;
 };
 
-// T is float or double. Feed() takes one chunk after the other; everything fed stays in the object.
+// What another implementation did with a chunk. Where its choices are as good as the reference's but for rounding, the
+// reference follows them, so that both can be compared although they rounded differently.
+struct ForeignChoices {
+  size_t chosen = 0;              // k'
+  std::vector<int32_t> blocks{};  // [time][query_head][k'], numbered from the start of the text, ascending
+  std::vector<uint8_t> read{};    // [time][query_head]: whether the memory was read; matters with a context-miss token
+  double tolerance = 0;           // of scores, their softmax's logarithm, and the context-miss token's share
+};
+
+// How a chunk's choices compare, each of a row and head.
+struct ChoiceComparison {
+  size_t choices = 0;
+  size_t ties = 0;       // other blocks of the same score
+  size_t near_ties = 0;  // other blocks, or another side of the cutoff, within the tolerance
+  size_t wrong = 0;      // beyond it: not followed
+
+  void operator+=(const ChoiceComparison& other) {
+    choices += other.choices;
+    ties += other.ties;
+    near_ties += other.near_ties;
+    wrong += other.wrong;
+  }
+};
+
+// T is float or double. Feed() takes one chunk after the other; everything fed stays in the object. A copy goes its own
+// way.
 template <typename T>
 class MemoryReference {
  public:
@@ -49,14 +76,22 @@ class MemoryReference {
     // Context-miss token, [kv_head][dim] before rotation, or null. It stands at position -1 and controls all landmarks
     // of the memory.
     const T* miss_key = nullptr;
+    const ForeignChoices* follow = nullptr;
   };
   void Feed(const Chunk& chunk);
 
+  void set_top_k(size_t k) { options_.top_k = k; }
+  // Back to `blocks` finished blocks, evicted ones included, and `unfinished` tokens. They must still be there.
+  void Truncate(size_t blocks, size_t unfinished);
+
   size_t blocks() const { return first_block_ + memory_.size(); }  // finished blocks so far, evicted ones included
+  size_t first_block() const { return first_block_; }              // the oldest that is kept
+  size_t unfinished() const { return unfinished_; }
   size_t position() const { return blocks() * (options_.block_length + 1) + unfinished_; }
 
   // Of the last chunk: [time][query_head], blocks in text order.
   const std::vector<std::vector<BlockRead>>& reads() const { return reads_; }
+  const ChoiceComparison& comparison() const { return comparison_; }  // with what it followed
 
  private:
   // Keys and values of a stretch of tokens, [token][kv_head][dim].
@@ -65,9 +100,13 @@ class MemoryReference {
     std::vector<T> v;
   };
 
-  T Score(const T* rotated_query, const T* key, double position) const;
+  void PreparePositions(size_t count);
+  void Rotate(const T* from, ptrdiff_t position, T* to) const;
+  T Score(const T* rotated_query, const T* key, ptrdiff_t position) const;
   std::vector<T> LandmarkScores(const T* q, size_t position, size_t kv_head, size_t top_k) const;
-  std::vector<std::vector<size_t>> Choose(const Chunk& chunk, size_t start, size_t top_k) const;
+  std::vector<size_t> TakeLargest(const std::vector<T>& values, size_t k, bool alone) const;
+  bool Follow(const ForeignChoices& foreign, size_t cell, const std::vector<T>& values, std::vector<size_t>& chosen);
+  std::vector<std::vector<size_t>> Choose(const Chunk& chunk, size_t start, size_t top_k);
 
   MemoryReferenceOptions options_;
   std::vector<Tokens> memory_;  // finished blocks, landmark last
@@ -75,6 +114,8 @@ class MemoryReference {
   Tokens carried_;              // the unfinished block
   size_t unfinished_ = 0;       // its tokens
   std::vector<std::vector<BlockRead>> reads_;
+  ChoiceComparison comparison_;
+  std::vector<T> cosine_, sine_;  // of positions -1, 0, 1, ..., [position][dim / 2]
 };
 
 // Rotates one head's vector to `position`, naively.

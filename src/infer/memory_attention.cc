@@ -117,7 +117,8 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   chosen_count_ = options_.block.landmark ? std::min(options_.top_k, blocks) : 0;
   prefix_ = exact() ? 0 : chunk.prefix_blocks.value_or(blocks == 0 ? 0 : chosen_count_ + 1);
   if (!exact() && (!turns_ || turns_limit_ < prefix_)) {
-    turns_limit_ = std::max(prefix_, options_.top_k + 1);
+    // Room for the whole k, or for twice what is needed now: k may be far more than there will ever be blocks.
+    turns_limit_ = std::max(prefix_, std::min(options_.top_k, 2 * prefix_ + 16) + 1);
     turns_.emplace(options_.frequencies, options_.rotary, columns, turns_limit_);
   }
   // Slots: positions count from the start of the unfinished block, for only distances matter.
@@ -309,7 +310,7 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
   }
   // Older blocks share slot 0; the latest k' stand in slots of their own.
   const size_t old = exact() ? blocks : blocks - k;
-  const bool tie = old > 1 && panels.uniform();
+  const bool tie = !exact() && old > 1 && panels.uniform();
   if (!tie) SearchLandmarks(panels, 0, old, count, queries.data(), best.data());
   // The latest are scored with their keys turned back instead of every query on; a tie is one key for all.
   const size_t first = tie ? old - 1 : old;

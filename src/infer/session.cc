@@ -95,7 +95,7 @@ Session::Session(const Session& other)
       tokens_(other.tokens_),
       logits_(other.logits_),
       reads_(other.reads_),
-      read_row_(other.read_row_),
+      last_reads_(other.last_reads_),
       blocks_read_(other.blocks_read_),
       blocks_chosen_(other.blocks_chosen_),
       chunks_(other.chunks_) {}
@@ -110,6 +110,7 @@ void Session::Reset() {
   tokens_.clear();
   logits_.clear();
   reads_.assign(options_.record_reads ? config.num_hidden_layers : 0, {});
+  last_reads_.clear();
   blocks_read_ = 0;
   blocks_chosen_ = 0;
   chunks_ = 0;
@@ -131,6 +132,7 @@ void Session::Truncate(size_t tokens) {
   tokens_.resize(tokens);
   logits_.clear();
   for (ChunkReads& reads : reads_) reads = {};
+  last_reads_.clear();
 }
 
 std::span<const float> Session::Logits() const {
@@ -159,12 +161,16 @@ void Session::Append(std::span<const int32_t> tokens, const LogitsSink& sink) {
     const size_t count = std::min(tokens.size() - done, whole > unfinished ? whole - unfinished : whole);
     ids.clear();
     size_t place = unfinished;
+    const auto end_block = [&] {
+      if (!landmarks() || place < options_.block_length) return;
+      ids.push_back(landmark);
+      place = 0;
+    };
+    end_block();  // FeedPositions may have stopped before the landmark
     for (size_t i = 0; i < count; ++i) {
       ids.push_back(tokens[done + i]);
-      if (landmarks() && ++place == options_.block_length) {
-        ids.push_back(landmark);
-        place = 0;
-      }
+      ++place;
+      end_block();
     }
     const size_t first = tokens_.size();
     tokens_.insert(tokens_.end(), tokens.begin() + static_cast<ptrdiff_t>(done),
@@ -177,10 +183,11 @@ void Session::Append(std::span<const int32_t> tokens, const LogitsSink& sink) {
 void Session::FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink) {
   std::vector<int32_t> ordinary;
   size_t place = layers_[0].unfinished();
-  for (const int32_t id : ids) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const int32_t id = ids[i];
     const bool is_landmark = landmarks() && id == model_->config().landmark.landmark_id;
     if (landmarks() && is_landmark != (place == options_.block_length)) {
-      Fail("position {} of the chunk {} a landmark, which blocks of {} tokens do not allow", &id - ids.data(),
+      Fail("position {} of the chunk {} a landmark, which blocks of {} tokens do not allow", i,
            is_landmark ? "is" : "is not", options_.block_length);
     }
     place = is_landmark ? 0 : place + 1;
@@ -245,7 +252,7 @@ void Session::HeadRows(std::span<const int32_t> ids, size_t first_token, const L
     if (!landmarks() || ids[r] != config.landmark.landmark_id) ordinary.push_back(r);
   }
   if (ordinary.empty()) return;  // a landmark alone: what comes next does not change
-  read_row_ = ordinary.back();
+  NoteReads(ordinary.back());
   const size_t skipped = sink ? 0 : ordinary.size() - 1;
   logits_.resize(vocab);
   Grow(head_, (sink ? std::min(kHeadRows, ordinary.size()) : 1) * vocab);
@@ -268,14 +275,15 @@ void Session::HeadRows(std::span<const int32_t> ids, size_t first_token, const L
   }
 }
 
-std::vector<Session::LayerReads> Session::LastReads() const {
-  std::vector<LayerReads> result;
+// Sums up what one row of the last chunk read.
+void Session::NoteReads(size_t row) {
+  last_reads_.clear();
   const size_t heads = model_->config().num_attention_heads;
   for (size_t l = 0; l < reads_.size(); ++l) {
     const ChunkReads& reads = reads_[l];
     if (reads.chosen == 0) continue;
     LayerReads layer{l, {}};
-    const size_t begin = read_row_ * heads * reads.chosen;
+    const size_t begin = row * heads * reads.chosen;
     std::vector<std::pair<int32_t, float>> all;
     for (size_t i = begin; i < begin + heads * reads.chosen; ++i) all.emplace_back(reads.blocks[i], reads.gates[i]);
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -285,9 +293,8 @@ std::vector<Session::LayerReads> Session::LastReads() const {
       }
       layer.blocks.back().gate += static_cast<double>(gate) / static_cast<double>(heads);
     }
-    result.push_back(std::move(layer));
+    last_reads_.push_back(std::move(layer));
   }
-  return result;
 }
 
 Session::Counters Session::counters() const {

@@ -71,7 +71,9 @@ class Session {
     std::vector<BlockRead> blocks;  // in text order
   };
   // Of the last token that was read; empty without record_reads.
-  std::vector<LayerReads> LastReads() const;
+  const std::vector<LayerReads>& LastReads() const { return last_reads_; }
+  // What every row of the last chunk read, landmarks included, one a layer; empty without record_reads.
+  const std::vector<ChunkReads>& LastChunkReads() const { return reads_; }
 
   struct Counters {
     size_t blocks = 0;           // finished so far, evicted ones included
@@ -94,6 +96,7 @@ class Session {
   void CheckTokens(std::span<const int32_t> tokens) const;
   void RunChunk(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
   void HeadRows(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
+  void NoteReads(size_t row);
 
   std::shared_ptr<const InferenceModel> model_;
   SessionOptions options_;
@@ -102,7 +105,7 @@ class Session {
   std::vector<int32_t> tokens_;
   std::vector<float> logits_;  // empty: none
   std::vector<ChunkReads> reads_;
-  size_t read_row_ = 0;  // row of the last ordinary token in them
+  std::vector<LayerReads> last_reads_;
   size_t blocks_read_ = 0;
   size_t blocks_chosen_ = 0;
   size_t chunks_ = 0;
