@@ -171,8 +171,9 @@ void ExpectSameState(const api::Session& outside, const Session& inside) {
 }
 
 TEST_F(Api, DoesWhatTheClassesBelowDo) {
-  for (const OptionsCase& options : OptionsCases()) {
-    SCOPED_TRACE(&options - OptionsCases().data());
+  const std::vector<OptionsCase> cases = OptionsCases();
+  for (const OptionsCase& options : cases) {
+    SCOPED_TRACE(&options - cases.data());
     api::Session outside(*model_, options.outside);
     Session inside(internal_, options.inside);
     EXPECT_EQ(outside.options().k, inside.options().top_k);
