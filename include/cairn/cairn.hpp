@@ -6,8 +6,9 @@
 // throws Error has changed nothing.
 //
 // Threads: a Model is immutable and may be used by any number of threads at once. A Session belongs to one thread at a
-// time; several sessions, also of one model, may run on several threads at once. Inside, every call uses all threads
-// that SetThreads allows.
+// time, but for const functions, Fork among them: several threads may call those while none changes the session.
+// Several sessions, also of one model, may run on several threads at once. Inside, every call uses all threads that
+// SetThreads allows.
 #pragma once
 
 #include <cstddef>
