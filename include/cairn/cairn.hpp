@@ -3,7 +3,7 @@
 //
 // Errors: everything that a user can mend throws cairn::Error with one line that says what was wrong, where, and what
 // to do. Any other exception is a bug in Cairn (cairn::BugError) or a lack of memory (std::bad_alloc). A call that
-// throws Error has changed nothing.
+// throws Error has changed nothing, but for the tokens that a generation had written before.
 //
 // Threads: a Model is immutable and may be used by any number of threads at once. A Session belongs to one thread at a
 // time, but for const functions, Fork among them: several threads may call those while none changes the session.
