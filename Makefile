@@ -2,8 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help build test demo bench books stories format format-check debug asan tsan clang fuzz soak-sessions lint clean
 
-# The project's own C++ files, tracked or new.
-SOURCES = $(shell find src apps bench tests include -name '*.cc' -o -name '*.h' 2>/dev/null)
+# The project's own C and C++ files, tracked or new.
+SOURCES = $(shell find src apps bench tests include examples -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp')
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

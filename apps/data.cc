@@ -3,12 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/error.h"
 #include "base/progress.h"
 #include "data/prepare.h"
 #include "data/token_dataset.h"
+#include "formats/model_tokenizer.h"
 
 namespace cairn {
 

@@ -1,6 +1,5 @@
 #include "apps/session_flags.h"
 
-#include "apps/tokenizer_bridge.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "formats/model_tokenizer.h"

@@ -6,11 +6,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "data/text_files.h"
+#include "formats/model_tokenizer.h"
 #include "io/file.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -108,16 +107,6 @@ std::optional<GgufVocabulary> VocabularyFrom(const fs::path& directory) {
   auto vocabulary = VocabularyFrom(*tokenizer);
   if (vocabulary) vocabulary->chat_template = ChatTemplateOf(directory);
   return vocabulary;
-}
-
-std::shared_ptr<const Tokenizer> LoadTokenizerOrModel(const fs::path& path) {
-  if (fs::is_regular_file(path)) {
-    std::ifstream file(path, std::ios::binary);
-    char magic[4] = {};
-    file.read(magic, sizeof(magic));
-    if (std::string_view(magic, sizeof(magic)) == "GGUF") return LoadModelTokenizer(path);
-  }
-  return LoadTokenizer(path);
 }
 
 }  // namespace cairn

@@ -1,4 +1,4 @@
-// How a tokenizer follows its model from one format to another, and how verbs get one from whatever -t names.
+// How a tokenizer follows its model from one format to another.
 #pragma once
 
 #include <filesystem>
@@ -30,8 +30,5 @@ std::vector<std::pair<std::string, std::string>> TokenizerFilesFor(const Tokeniz
 std::optional<GgufVocabulary> VocabularyFrom(const std::filesystem::path& directory);
 // The same for a tokenizer.
 std::optional<GgufVocabulary> VocabularyFrom(const Tokenizer& tokenizer);
-
-// What -t takes: all that LoadTokenizer reads, and GGUF files.
-std::shared_ptr<const Tokenizer> LoadTokenizerOrModel(const std::filesystem::path& path);
 
 }  // namespace cairn

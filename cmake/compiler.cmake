@@ -1,5 +1,5 @@
 # Flags for every target of the project.
-add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unknown-pragmas)
+add_compile_options(-Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-unknown-pragmas)
 if(CAIRN_WERROR)
   add_compile_options(-Werror)
 endif()

@@ -17,10 +17,11 @@ pkg_check_modules(libedit libedit)
 # Optional: training with several processes.
 find_package(MPI COMPONENTS C)
 
+# What programs with the installed library link too stands in cairnConfig.cmake as well; headers alone are for the build.
 add_library(cairn_dependencies INTERFACE)
-target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy
-                      nlohmann_json::nlohmann_json CLI11::CLI11 DNNL::dnnl Threads::Threads
-                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash PkgConfig::lzma)
+target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy DNNL::dnnl Threads::Threads
+                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash PkgConfig::lzma
+                      $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> $<BUILD_INTERFACE:CLI11::CLI11>)
 if(NOT CAIRN_SANITIZE MATCHES "thread")
   target_link_libraries(cairn_dependencies INTERFACE OpenMP::OpenMP_CXX)
 endif()

@@ -174,7 +174,7 @@ std::vector<std::string> CheckFiles(const Architecture& architecture, const std:
   return problems;
 }
 
-// Every C++ file of the project, but not of its builds and hidden folders.
+// Every C and C++ file of the project, but not of its builds and hidden folders.
 std::vector<SourceFile> ReadTree(const std::filesystem::path& root) {
   std::vector<SourceFile> files;
   for (auto it = std::filesystem::recursive_directory_iterator(root); it != std::filesystem::end(it); ++it) {
@@ -184,7 +184,8 @@ std::vector<SourceFile> ReadTree(const std::filesystem::path& root) {
       continue;
     }
     const std::string extension = it->path().extension().string();
-    if (extension != ".cc" && extension != ".h" && extension != ".cpp" && extension != ".hpp") continue;
+    static const std::set<std::string> kSources = {".c", ".cc", ".cpp", ".h", ".hpp"};
+    if (kSources.count(extension) == 0) continue;
     files.push_back({it->path().lexically_relative(root).string(), ReadTextFile(it->path())});
   }
   return files;
@@ -204,6 +205,20 @@ TEST(Architecture, TreeFollowsThePage) {
   EXPECT_GT(files.size(), 20u);
   const auto problems = CheckFiles(architecture, files);
   EXPECT_TRUE(problems.empty()) << Lines(problems);
+}
+
+// Whoever includes a public header needs no other package.
+TEST(Architecture, PublicHeadersIncludeTheStandardLibraryAlone) {
+  const std::regex include(R"(#\s*include\s*[<"]([^>"]+)[>"])");
+  const std::regex allowed(R"([a-z_]+|stddef\.h|stdint\.h|cairn/[a-z]+\.h(pp)?)");
+  size_t count = 0;
+  for (const SourceFile& file : ReadTree(CAIRN_SOURCE_DIR)) {
+    if (file.path.rfind("include/", 0) != 0) continue;
+    for (std::sregex_iterator it(file.text.begin(), file.text.end(), include), end; it != end; ++it, ++count) {
+      EXPECT_TRUE(std::regex_match((*it)[1].str(), allowed)) << file.path << " includes " << (*it)[1];
+    }
+  }
+  EXPECT_GT(count, 5u);
 }
 
 // The checker itself, on an invented house.

@@ -1,27 +1,14 @@
-// Errors of the library: Error for what a user can mend, CAIRN_CHECK for bugs.
+// How errors are thrown: Fail for what a user can mend, CAIRN_CHECK for bugs. Their types are part of the public
+// interface; only main() turns them into an exit code.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <stdexcept>
+#include <cairn/error.hpp>
 #include <string>
 #include <utility>
 
 namespace cairn {
-
-// Something outside the program is wrong: a file, a flag, a full disk. The message is one line that
-// says what was wrong, where, and what to do. Thrown by the library; only main() turns it into an
-// exit code.
-class Error : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// A broken promise inside the program. Never the user's fault.
-class BugError : public std::logic_error {
- public:
-  using std::logic_error::logic_error;
-};
 
 template <typename... Args>
 [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) {

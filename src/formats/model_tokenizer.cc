@@ -1,5 +1,6 @@
 #include "formats/model_tokenizer.h"
 
+#include <fstream>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -187,6 +188,16 @@ std::shared_ptr<const Tokenizer> LoadModelTokenizer(const ModelSource& model, co
 
 std::shared_ptr<const Tokenizer> LoadModelTokenizer(const fs::path& path) {
   return LoadModelTokenizer(*OpenModel(path), path);
+}
+
+std::shared_ptr<const Tokenizer> LoadTokenizerOrModel(const fs::path& path) {
+  if (fs::is_regular_file(path)) {
+    std::ifstream file(path, std::ios::binary);
+    char magic[4] = {};
+    file.read(magic, sizeof(magic));
+    if (std::string_view(magic, sizeof(magic)) == "GGUF") return LoadModelTokenizer(path);
+  }
+  return LoadTokenizer(path);
 }
 
 }  // namespace cairn

@@ -20,6 +20,9 @@ std::shared_ptr<const Tokenizer> LoadModelTokenizer(const std::filesystem::path&
 // The same for a model that is open already; `path` is where it was opened.
 std::shared_ptr<const Tokenizer> LoadModelTokenizer(const ModelSource& model, const std::filesystem::path& path);
 
+// All that LoadTokenizer reads, and the vocabularies of GGUF files.
+std::shared_ptr<const Tokenizer> LoadTokenizerOrModel(const std::filesystem::path& path);
+
 // NAME.tokenizer.bin for NAME.bin.
 std::filesystem::path Llama2cTokenizerPath(const std::filesystem::path& model);
 

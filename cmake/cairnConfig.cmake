@@ -1,0 +1,22 @@
+# find_package(cairn): the target cairn::cairn, the static library with both interfaces. With COMPONENTS shared only
+# cairn::cairn_shared, libcairn.so with the C interface, which needs no other package to build with.
+include(CMakeFindDependencyMacro)
+include(${CMAKE_CURRENT_LIST_DIR}/cairn_shared.cmake OPTIONAL RESULT_VARIABLE cairn_shared_FOUND)
+if(NOT "shared" IN_LIST cairn_FIND_COMPONENTS)
+  # As in Cairn's own cmake/dependencies.cmake.
+  find_dependency(OpenMP COMPONENTS CXX)
+  find_dependency(Threads)
+  find_dependency(fmt)
+  find_dependency(spdlog)
+  find_dependency(hwy)
+  find_dependency(dnnl)
+  find_dependency(ICU COMPONENTS uc i18n)
+  find_dependency(PkgConfig)
+  pkg_check_modules(sentencepiece REQUIRED QUIET IMPORTED_TARGET sentencepiece)
+  pkg_check_modules(xxhash REQUIRED QUIET IMPORTED_TARGET libxxhash)
+  pkg_check_modules(lzma REQUIRED QUIET IMPORTED_TARGET liblzma)
+  include(${CMAKE_CURRENT_LIST_DIR}/cairn_static.cmake)
+elseif(NOT cairn_shared_FOUND)
+  set(cairn_FOUND FALSE)
+  set(cairn_NOT_FOUND_MESSAGE "Cairn was built without its shared library (CAIRN_SHARED_LIBRARY)")
+endif()
