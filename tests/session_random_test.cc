@@ -72,6 +72,7 @@ std::shared_ptr<const ModelSource> MildModel(const ModelConfig& config, Random& 
 
 SessionOptions RandomOptions(const ModelConfig& config, Random& random) {
   SessionOptions options;
+  options.block_format = BlockFormat::kF32;
   const bool full = Chance(random, 0.15);
   options.attention = full ? AttentionKind::kFull : AttentionKind::kLandmark;
   options.block_length = Chance(random, 0.5) ? 0 : Between(random, 1, 7);

@@ -88,6 +88,7 @@ double Difference(const Rows& a, const Rows& b) {
 
 SessionOptions Landmarks(size_t k = 3, size_t chunk = 14) {
   SessionOptions options;
+  options.block_format = BlockFormat::kF32;
   options.top_k = k;
   options.chunk_length = chunk;
   return options;
@@ -95,6 +96,7 @@ SessionOptions Landmarks(size_t k = 3, size_t chunk = 14) {
 
 SessionOptions Full() {
   SessionOptions options;
+  options.block_format = BlockFormat::kF32;
   options.attention = AttentionKind::kFull;
   return options;
 }
