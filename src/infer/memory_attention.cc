@@ -456,6 +456,7 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
     }
   }
   std::sort(distinct.begin(), distinct.end());
+  memory.Prefetch(distinct);
   std::vector<float>&queries = scratch.queries, &gates = scratch.gates;
   std::vector<RunningGroup>& groups = scratch.groups;
   std::vector<size_t>& cells = scratch.cells;
@@ -483,7 +484,8 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
     }
     first[static_cast<size_t>(block)] = -1;
     Grow(gates, groups.size());
-    ReadBlock(options_.block, memory.Block(static_cast<size_t>(block), unit.kv_head), groups.size(), queries.data(),
+    const BlockPin pin = memory.Pin(static_cast<size_t>(block));
+    ReadBlock(options_.block, pin.data() + unit.kv_head * options_.block.bytes(), groups.size(), queries.data(),
               groups.data(), gates.data());
     for (size_t i = 0; i < cells.size(); ++i) gates_[cells[i]] = gates[i];
   }
@@ -506,7 +508,9 @@ void MemoryAttention::ReadAll(const LayerMemory& memory, const Chunk& chunk, con
     }
   }
   for (size_t b = 0; b < memory.size(); ++b) {
-    ReadBlock(options_.block, memory.Block(b, unit.kv_head), groups.size(), queries.data(), groups.data(), nullptr);
+    const BlockPin pin = memory.Pin(b);
+    ReadBlock(options_.block, pin.data() + unit.kv_head * options_.block.bytes(), groups.size(), queries.data(),
+              groups.data(), nullptr);
   }
 }
 

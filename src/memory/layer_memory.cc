@@ -52,10 +52,38 @@ void LayerMemory::Finish(size_t rows) {
   std::copy(values_.begin() + begin, values_.begin() + end, values_.begin());
 }
 
+void LayerMemory::Attach(std::shared_ptr<BlockCache> cache, size_t layer, std::vector<uint32_t> stored,
+                         std::span<const float> landmarks) {
+  CAIRN_CHECK(total() == 0 && unfinished_ == 0 && landmarks.size() == stored.size() * row_floats());
+  cache_ = std::move(cache);
+  layer_ = layer;
+  stored_ = std::move(stored);
+  for (size_t b = 0; b < stored_.size(); ++b) {
+    for (size_t h = 0; h < kv_heads_; ++h) landmarks_[h].Append(&landmarks[(b * kv_heads_ + h) * shape_.dim]);
+  }
+}
+
+void LayerMemory::MoveToFile(size_t count, size_t first) {
+  CAIRN_CHECK(cache_ != nullptr && count <= blocks_.size());
+  for (size_t i = 0; i < count; ++i) stored_.push_back(static_cast<uint32_t>(first + i));
+  blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(count));
+}
+
+void LayerMemory::Prefetch(std::span<const int32_t> indexes) const {
+  if (cache_ == nullptr) return;
+  std::vector<uint32_t> wanted;
+  for (const int32_t index : indexes) {
+    if (static_cast<size_t>(index) < stored_.size()) wanted.push_back(stored_[static_cast<size_t>(index)]);
+  }
+  if (!wanted.empty()) cache_->Prefetch(layer_, wanted);
+}
+
 void LayerMemory::KeepLatest(size_t limit) {
-  if (blocks_.size() <= limit) return;
-  const size_t extra = blocks_.size() - limit;
-  blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(extra));
+  if (size() <= limit) return;
+  const size_t extra = size() - limit;
+  const size_t from_file = std::min(extra, stored_.size());
+  stored_.erase(stored_.begin(), stored_.begin() + static_cast<ptrdiff_t>(from_file));
+  blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(extra - from_file));
   forgotten_ += extra;
   if (shape_.landmark) {
     for (LandmarkPanels& panels : landmarks_) panels.EraseFront(extra);
@@ -65,24 +93,27 @@ void LayerMemory::KeepLatest(size_t limit) {
 void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
   CAIRN_CHECK(blocks >= forgotten_ && blocks <= total());
   const size_t kept = blocks - forgotten_;
-  if (kept == blocks_.size()) {
+  if (kept == size()) {
     CAIRN_CHECK(unfinished <= unfinished_);
     unfinished_ = unfinished;
     return;
   }
   CAIRN_CHECK(unfinished < shape_.columns());
   LocalKeys(shape_.columns());
+  const BlockPin pin = Pin(kept);
   for (size_t h = 0; h < kv_heads_; ++h) {
-    LoadBlock(shape_, Block(kept, h), unfinished, row_floats(), &keys_[h * shape_.dim], &values_[h * shape_.dim]);
+    LoadBlock(shape_, pin.data() + h * shape_.bytes(), unfinished, row_floats(), &keys_[h * shape_.dim],
+              &values_[h * shape_.dim]);
     if (shape_.landmark) landmarks_[h].Truncate(kept);
   }
-  blocks_.resize(kept);
+  blocks_.resize(kept - std::min(kept, stored_.size()));
+  stored_.resize(std::min(kept, stored_.size()));
   unfinished_ = unfinished;
 }
 
 void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
   const size_t originals = blocks_.size();
-  CAIRN_CHECK(originals > 0);
+  CAIRN_CHECK(originals > 0 && stored_.empty());
   const size_t wanted = std::max(blocks, originals) - originals;
   std::vector<std::shared_ptr<AlignedBuffer<std::byte>>> copies(wanted);
   ParallelFor(wanted, [&](size_t index, int) {

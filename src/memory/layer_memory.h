@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/block_kernels.h"
+#include "memory/block_cache.h"
 
 namespace cairn {
 
@@ -19,12 +20,15 @@ class LayerMemory {
   size_t row_floats() const { return kv_heads_ * shape_.dim; }
 
   // Finished blocks that are kept, the oldest first, and how many have been forgotten before them.
-  size_t size() const { return blocks_.size(); }
+  size_t size() const { return stored_.size() + blocks_.size(); }
   size_t forgotten() const { return forgotten_; }
-  size_t total() const { return forgotten_ + blocks_.size(); }
-  const std::byte* Block(size_t index, size_t kv_head) const {
-    return blocks_[index]->data() + kv_head * shape_.bytes();
+  size_t total() const { return forgotten_ + size(); }
+  // One block, all KV heads, [kv_head][shape().bytes()].
+  BlockPin Pin(size_t index) const {
+    return index < stored_.size() ? cache_->Get(layer_, stored_[index]) : BlockPin(blocks_[index - stored_.size()]);
   }
+  // Starts to read blocks that are not in RAM.
+  void Prefetch(std::span<const int32_t> indexes) const;
   // Only of blocks with landmarks.
   const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]; }
 
@@ -35,6 +39,14 @@ class LayerMemory {
 
   // `rows` local rows, keys as they are to be stored, become finished blocks and the new unfinished block.
   void Finish(size_t rows);
+
+  // The memory begins with blocks of a file, of which this is layer `layer`: their numbers there, and their landmarks,
+  // [block][kv_head][dim]. Only while it is empty.
+  void Attach(std::shared_ptr<BlockCache> cache, size_t layer, std::vector<uint32_t> stored,
+              std::span<const float> landmarks);
+  // The first `count` blocks in RAM are now in the file, from block `first` on, and leave RAM.
+  void MoveToFile(size_t count, size_t first);
+  size_t stored() const { return stored_.size(); }
 
   // Forgets the oldest blocks beyond `limit`.
   void KeepLatest(size_t limit);
@@ -51,6 +63,9 @@ class LayerMemory {
 
   BlockShape shape_;
   size_t kv_heads_;
+  std::shared_ptr<BlockCache> cache_;  // null: no file
+  size_t layer_ = 0;                   // in the file
+  std::vector<uint32_t> stored_;       // blocks in the file, before those in RAM
   std::vector<Data> blocks_;
   size_t forgotten_ = 0;
   std::vector<LandmarkPanels> landmarks_;  // one a KV head

@@ -253,6 +253,24 @@ MemoryFile::MemoryFile(const std::filesystem::path& path) : name_(path.string())
   }
 }
 
+MemoryFile::MemoryFile(const MemoryFile& other)
+    : name_(other.name_),
+      fd_(fcntl(other.fd_, F_DUPFD_CLOEXEC, 0)),
+      identity_(other.identity_),
+      segments_(other.segments_),
+      sources_(other.sources_),
+      spans_(other.spans_),
+      blocks_(other.blocks_),
+      committed_bytes_(other.committed_bytes_) {
+  if (fd_ < 0) Fail("cannot open '{}': {}", name_, std::strerror(errno));
+}
+
+std::shared_ptr<const MemoryFile> MemoryFile::Reopened() const {
+  std::shared_ptr<MemoryFile> copy(new MemoryFile(*this));
+  copy->ReadSegments();
+  return copy;
+}
+
 MemoryFile::~MemoryFile() { close(fd_); }
 
 size_t MemoryFile::commits() const { return segments_.size(); }
@@ -262,7 +280,8 @@ void MemoryFile::ReadHeader() { identity_ = ReadIdentity(fd_, name_); }
 void MemoryFile::ReadSegments() {
   // The slot is read first: what it promises must be found.
   const CommitSlot slot = ReadCommitSlots(fd_, name_);
-  uint64_t offset = kFirstSegment;
+  uint64_t offset = std::max(committed_bytes_, kFirstSegment);
+  const size_t known = segments_.size();
   for (;;) {
     SegmentHeader header;
     SegmentFooter footer;
@@ -284,7 +303,7 @@ void MemoryFile::ReadSegments() {
          segments_.size() + 1, blocks_);
   }
   spans_.reserve(blocks_);
-  for (size_t s = 0; s < segments_.size(); ++s) {
+  for (size_t s = known; s < segments_.size(); ++s) {
     Segment& segment = segments_[s];
     const SegmentHeader& header = segment.header;
     const auto part = [&](uint64_t place, void* to, size_t size, uint64_t checksum, const char* what) {

@@ -57,6 +57,10 @@ class MemoryFile {
   // Throws Error when it is no memory, or when a committed part is damaged; names what to do.
   explicit MemoryFile(const std::filesystem::path& path);
   ~MemoryFile();
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  // The state now, with what was committed since; what is known already is not read again.
+  std::shared_ptr<const MemoryFile> Reopened() const;
 
   const std::string& name() const { return name_; }
   const MemoryIdentity& identity() const { return identity_; }
@@ -78,6 +82,7 @@ class MemoryFile {
   friend struct MemoryCheck;
   struct Segment;
 
+  MemoryFile(const MemoryFile& other);
   void ReadHeader();
   void ReadSegments();
   const Segment& SegmentOf(size_t block) const;

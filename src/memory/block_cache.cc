@@ -1,0 +1,132 @@
+#include "memory/block_cache.h"
+
+#include "base/error.h"
+
+namespace cairn {
+
+BlockCache::BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget)
+    : budget_(budget), file_(std::move(file)), reader_([this] { ReadAhead(); }) {}
+
+BlockCache::~BlockCache() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wanted_.notify_all();
+  reader_.join();
+}
+
+void BlockCache::Update(std::shared_ptr<const MemoryFile> file) {
+  const std::lock_guard lock(mutex_);
+  file_ = std::move(file);
+}
+
+std::shared_ptr<const MemoryFile> BlockCache::file() const {
+  const std::lock_guard lock(mutex_);
+  return file_;
+}
+
+BlockCache::Counters BlockCache::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+BlockPin BlockCache::Get(size_t layer, size_t block) {
+  const Key key = KeyOf(layer, block);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) break;
+    if (found->second.data != nullptr) {
+      found->second.used = true;
+      ++counters_.hits;
+      return BlockPin(found->second.data);
+    }
+    loaded_.wait(lock);  // somebody else reads it
+  }
+  ++counters_.misses;
+  return BlockPin(Load(key, lock));
+}
+
+// Reads a record that has no entry yet; the lock is open meanwhile. On failure the entry goes again.
+std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::unique_lock<std::mutex>& lock) {
+  entries_.emplace(key, Entry{});
+  const std::shared_ptr<const MemoryFile> file = file_;
+  const size_t bytes = file->identity().record_bytes();
+  MakeRoom(bytes);
+  counters_.bytes_held += bytes;
+  lock.unlock();
+  auto data = std::make_shared<AlignedBuffer<std::byte>>(bytes);
+  try {
+    file->ReadRecord(static_cast<size_t>(key & ((Key{1} << 40) - 1)), static_cast<size_t>(key >> 40), data->data());
+  } catch (...) {
+    lock.lock();
+    entries_.erase(key);
+    counters_.bytes_held -= bytes;
+    loaded_.notify_all();
+    throw;
+  }
+  lock.lock();
+  Entry& entry = entries_.at(key);
+  entry.data = data;
+  entry.used = true;
+  entry.place = clock_.size();
+  clock_.push_back(key);
+  counters_.bytes_read += bytes;
+  loaded_.notify_all();
+  return data;
+}
+
+// The hand goes round: what was used since it last came gets another turn.
+void BlockCache::MakeRoom(size_t bytes) {
+  size_t passed = 0;
+  while (!clock_.empty() && counters_.bytes_held + bytes > budget_ && passed < 2 * clock_.size() + 2) {
+    hand_ %= clock_.size();
+    const auto found = entries_.find(clock_[hand_]);
+    Entry& entry = found->second;
+    ++passed;
+    if (entry.used || entry.data.use_count() > 1) {  // in use, or pinned
+      entry.used = false;
+      ++hand_;
+      continue;
+    }
+    counters_.bytes_held -= entry.data->size();
+    // The last one takes its place on the clock.
+    clock_[hand_] = clock_.back();
+    entries_.at(clock_[hand_]).place = hand_;
+    clock_.pop_back();
+    entries_.erase(found);
+    passed = 0;
+  }
+}
+
+void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const uint32_t block : blocks) {
+      if (entries_.count(KeyOf(layer, block)) == 0) queue_.push_back(KeyOf(layer, block));
+    }
+    if (queue_.empty()) return;
+  }
+  wanted_.notify_one();
+}
+
+void BlockCache::ReadAhead() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    const Key key = queue_.front();
+    queue_.pop_front();
+    if (entries_.count(key) != 0) continue;
+    try {
+      Load(key, lock);
+      ++counters_.prefetched;
+    } catch (const Error&) {
+      // Whoever needs it will read it again and say so.
+      if (!lock.owns_lock()) lock.lock();
+    }
+  }
+}
+
+}  // namespace cairn

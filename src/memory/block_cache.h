@@ -1,0 +1,88 @@
+// Blocks of a memory file in RAM, within a byte budget: the hot tier. Which block goes when room is needed is decided
+// by the clock algorithm; reading is done by whole records, never by page faults.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/aligned.h"
+#include "memory/memory_file.h"
+
+namespace cairn {
+
+// Keeps one layer of one block readable. Move-only.
+class BlockPin {
+ public:
+  BlockPin() = default;
+  explicit BlockPin(std::shared_ptr<const AlignedBuffer<std::byte>> data) : data_(std::move(data)) {}
+  BlockPin(BlockPin&&) = default;
+  BlockPin& operator=(BlockPin&&) = default;
+  BlockPin(const BlockPin&) = delete;
+  BlockPin& operator=(const BlockPin&) = delete;
+
+  const std::byte* data() const { return data_->data(); }
+
+ private:
+  std::shared_ptr<const AlignedBuffer<std::byte>> data_;
+};
+
+// Thread-safe. A thread of its own reads ahead.
+class BlockCache {
+ public:
+  // `budget`: bytes of blocks kept; pinned ones may exceed it for as long as they are pinned.
+  BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget);
+  ~BlockCache();
+
+  // Throws Error when the record is damaged.
+  BlockPin Get(size_t layer, size_t block);
+  // Starts to read what is not here yet.
+  void Prefetch(size_t layer, std::span<const uint32_t> blocks);
+
+  // The same file after more was committed to it.
+  void Update(std::shared_ptr<const MemoryFile> file);
+  std::shared_ptr<const MemoryFile> file() const;
+
+  struct Counters {
+    uint64_t hits = 0;
+    uint64_t misses = 0;      // read while somebody waited
+    uint64_t prefetched = 0;  // read ahead
+    uint64_t bytes_read = 0;
+    size_t bytes_held = 0;
+  };
+  Counters counters() const;
+  size_t budget() const { return budget_; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<const AlignedBuffer<std::byte>> data;  // null while it is being read
+    bool used = false;                                     // since the clock's hand passed
+    size_t place = 0;                                      // on the clock
+  };
+  using Key = uint64_t;
+  static Key KeyOf(size_t layer, size_t block) { return static_cast<Key>(layer) << 40 | block; }
+
+  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, std::unique_lock<std::mutex>& lock);
+  void MakeRoom(size_t bytes);
+  void ReadAhead();
+
+  const size_t budget_;
+  mutable std::mutex mutex_;
+  std::condition_variable loaded_, wanted_;
+  std::shared_ptr<const MemoryFile> file_;
+  std::unordered_map<Key, Entry> entries_;
+  std::vector<Key> clock_;
+  size_t hand_ = 0;
+  std::deque<Key> queue_;
+  Counters counters_;
+  bool stopping_ = false;
+  std::thread reader_;
+};
+
+}  // namespace cairn
