@@ -160,6 +160,7 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     RunRotary(1, {miss_key_.data(), miss_key_.size(), kv_heads, options_.dim, cosine.data(), sine.data(), 1,
                   options_.rotary == RotaryLayout::kInterleaved, false});
   }
+  if (chunk.ranking != nullptr) Rank(memory, chunk);
   const bool inside_block = !options_.block.landmark || unfinished_ + chunk.time <= options_.block.columns();
   const bool few = chunk.time <= kFewRows && inside_block;
   const bool reads = options_.block.landmark ? chosen_count_ > 0 : memory.size() > 0;
@@ -554,6 +555,27 @@ void MemoryAttention::StoreLocal(LayerMemory& memory, const Chunk& chunk) {
   }
   memory.Finish(rows);
   if (options_.memory_blocks > 0) memory.KeepLatest(options_.memory_blocks);
+}
+
+void MemoryAttention::Rank(const LayerMemory& memory, const Chunk& chunk) {
+  const size_t blocks = memory.size();
+  chunk.ranking->resize(blocks);
+  // Equal landmarks say nothing.
+  if (blocks == 0 || !options_.block.landmark || memory.landmarks(0).uniform()) return;
+  std::vector<std::vector<double>> sums(options_.query_heads, std::vector<double>(blocks));
+  ParallelFor(options_.query_heads, [&](size_t h, int) {
+    std::vector<float> scores(RoundUp(blocks, LandmarkPanels::kPanelColumns));
+    for (size_t t = 0; t < chunk.time; ++t) {
+      RowScores(memory, chunk, t, h, scores.data());
+      const float max = *std::max_element(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(blocks));
+      double sum = 0;
+      for (size_t b = 0; b < blocks; ++b) sum += static_cast<double>(scores[b] = std::exp(scores[b] - max));
+      for (size_t b = 0; b < blocks; ++b) sums[h][b] += static_cast<double>(scores[b]) / sum;
+    }
+  });
+  for (const std::vector<double>& head : sums) {
+    for (size_t b = 0; b < blocks; ++b) (*chunk.ranking)[b] += head[b];
+  }
 }
 
 size_t MemoryAttention::workspace_bytes() const {

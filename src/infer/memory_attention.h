@@ -47,6 +47,9 @@ class MemoryAttention {
     const float* miss_key = nullptr;        // [kv_head][dim] before rotation, or null
     std::optional<size_t> prefix_blocks{};  // slots set aside before the chunk; default k' + 1
     ChunkReads* reads = nullptr;            // or null
+    // Or null: gets for each block of the memory the sum over rows and heads of its landmark's share among all
+    // landmarks.
+    std::vector<double>* ranking = nullptr;
   };
 
   // Prepares what all layers of a chunk share. `memory` is any layer's: all have the same number of blocks.
@@ -83,6 +86,7 @@ class MemoryAttention {
   void ReadAll(const LayerMemory& memory, const Chunk& chunk, const Unit& unit);
   void Combine(const Chunk& chunk, const Unit& unit);
   void StoreLocal(LayerMemory& memory, const Chunk& chunk);
+  void Rank(const LayerMemory& memory, const Chunk& chunk);
   std::vector<Unit> Units(const Chunk& chunk) const;
 
   MemoryAttentionOptions options_;

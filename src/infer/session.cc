@@ -92,6 +92,8 @@ Session::Session(const Session& other)
       options_(other.options_),
       attention_(AttentionOptions(model_->config(), options_)),
       layers_(other.layers_),
+      cache_(other.cache_),
+      file_blocks_(other.file_blocks_),
       tokens_(other.tokens_),
       logits_(other.logits_),
       reads_(other.reads_),
@@ -107,6 +109,8 @@ void Session::Reset() {
   const MemoryAttentionOptions attention = AttentionOptions(config, options_);
   layers_.clear();
   for (size_t l = 0; l < config.num_hidden_layers; ++l) layers_.emplace_back(attention.block, attention.kv_heads);
+  cache_ = nullptr;
+  file_blocks_.clear();
   tokens_.clear();
   logits_.clear();
   reads_.assign(options_.record_reads ? config.num_hidden_layers : 0, {});
@@ -129,6 +133,7 @@ void Session::Truncate(size_t tokens) {
     Fail("cannot truncate to {} tokens: their block was evicted from the memory", tokens);
   }
   for (LayerMemory& layer : layers_) layer.Truncate(tokens / length, tokens % length);
+  if (file_blocks_.size() > tokens / length) file_blocks_.resize(tokens / length);
   tokens_.resize(tokens);
   logits_.clear();
   for (ChunkReads& reads : reads_) reads = {};
@@ -228,6 +233,7 @@ void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const L
     layer.qkv.Multiply(rows, normed_.data(), qkv_.data());
     chunk.miss_key = landmarks() && !layer.miss_key.empty() ? layer.miss_key.data() : nullptr;
     chunk.reads = options_.record_reads ? &reads_[l] : nullptr;
+    chunk.ranking = ranking_;
     if (l == 0) attention_.Begin(layers_[l], chunk);
     attention_.Run(layers_[l], chunk);
     blocks_read_ += attention_.blocks_read();
@@ -311,6 +317,91 @@ Session::Counters Session::counters() const {
   counters.blocks_chosen = blocks_chosen_;
   counters.chunks = chunks_;
   return counters;
+}
+
+void Session::AttachMemory(std::shared_ptr<BlockCache> cache) {
+  const std::shared_ptr<const MemoryFile> file = cache->file();
+  const MemoryIdentity& identity = file->identity();
+  const ModelConfig& config = model_->config();
+  if (!tokens_.empty()) Fail("a memory can only be opened by a session that has read nothing yet");
+  if (!landmarks()) Fail("'{}' can only be read with landmark attention", file->name());
+  if (options_.exact_positions) Fail("memory files hold blocks for slots; exact positions are not possible with them");
+  if (identity.layers != layers_.size() || identity.kv_heads != config.num_key_value_heads ||
+      identity.block != layers_[0].shape()) {
+    Fail("'{}' holds {} blocks of {} tokens for a model of {} layers; the session has other settings", file->name(),
+         NameOf(identity.block.format), identity.block.tokens, identity.layers);
+  }
+  std::vector<uint32_t> kept;
+  for (size_t b = 0; b < file->blocks(); ++b) {
+    if (!file->forgotten(b)) kept.push_back(static_cast<uint32_t>(b));
+  }
+  // Landmarks a few blocks at a time, so that they never stand in RAM twice.
+  const size_t per_layer = identity.kv_heads * identity.block.dim;
+  std::vector<std::vector<float>> by_layer(layers_.size());
+  std::vector<float> keys;
+  constexpr size_t kPiece = 1024;
+  for (std::vector<float>& layer : by_layer) layer.reserve(kept.size() * per_layer);
+  size_t next = 0;
+  for (size_t first = 0; first < file->blocks(); first += kPiece) {
+    const size_t count = std::min(kPiece, file->blocks() - first);
+    keys.clear();
+    file->ReadLandmarks(first, count, keys);
+    for (; next < kept.size() && kept[next] < first + count; ++next) {
+      for (size_t l = 0; l < layers_.size(); ++l) {
+        const float* from = &keys[((kept[next] - first) * layers_.size() + l) * per_layer];
+        by_layer[l].insert(by_layer[l].end(), from, from + per_layer);
+      }
+    }
+  }
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].Attach(cache, l, kept, by_layer[l]);
+    std::vector<float>().swap(by_layer[l]);
+  }
+  file->ReadAllTokens(kept, tokens_);
+  file_blocks_ = std::move(kept);
+  cache_ = std::move(cache);
+}
+
+void Session::SaveBlocks(MemoryWriter& writer, std::vector<BlockSpan> spans, const std::vector<MemorySource>& sources) {
+  const size_t first = layers_[0].stored();
+  const size_t count = spans.size();
+  CAIRN_CHECK(cache_ != nullptr && count <= unsaved_blocks());
+  const size_t length = options_.block_length;
+  const size_t heads = model_->config().num_key_value_heads;
+  MemorySegment segment;
+  segment.spans = std::move(spans);
+  segment.sources = sources;
+  segment.tokens.assign(tokens_.begin() + static_cast<ptrdiff_t>(first * length),
+                        tokens_.begin() + static_cast<ptrdiff_t>((first + count) * length));
+  std::vector<BlockPin> pins;
+  std::vector<float> key(model_->config().head_dim);
+  for (size_t b = first; b < first + count; ++b) {
+    for (const LayerMemory& layer : layers_) {
+      pins.push_back(layer.Pin(b));
+      segment.records.push_back(pins.back().data());
+      for (size_t h = 0; h < heads; ++h) {
+        layer.landmarks(h).Read(b, key.data());
+        segment.landmarks.insert(segment.landmarks.end(), key.begin(), key.end());
+      }
+    }
+  }
+  const size_t number = writer.blocks();
+  writer.Commit(segment);
+  cache_->Update(cache_->file()->Reopened());
+  for (size_t i = 0; i < count; ++i) file_blocks_.push_back(static_cast<uint32_t>(number + i));
+  for (LayerMemory& layer : layers_) layer.MoveToFile(count, number);
+}
+
+std::vector<double> Session::RankBlocks(std::span<const int32_t> tokens) {
+  CheckTokens(tokens);
+  if (!landmarks()) Fail("ranking needs landmark attention");
+  std::vector<double> ranking(layers_[0].size());
+  const size_t blocks = ranking.size();
+  Session copy = Fork();
+  copy.ranking_ = &ranking;
+  copy.Append(tokens);
+  ranking.resize(blocks);  // without blocks of the text itself
+  return ranking;
 }
 
 void Session::FillMemory(size_t blocks) {

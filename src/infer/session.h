@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -86,6 +87,23 @@ class Session {
   };
   Counters counters() const;
 
+  // The session, empty so far, begins with the blocks of a memory file that are not forgotten. Its options must be
+  // those of the file (block length and format).
+  void AttachMemory(std::shared_ptr<BlockCache> cache);
+  // Finished blocks that are in no file yet, and their way into it: they are committed with where they came from (one
+  // span a block, all sources) and leave RAM.
+  size_t unsaved_blocks() const { return layers_[0].size() - layers_[0].stored(); }
+  void SaveBlocks(MemoryWriter& writer, std::vector<BlockSpan> spans, const std::vector<MemorySource>& sources);
+  // Number in the file of a block of this session; none for blocks that are only here.
+  std::optional<size_t> FileBlock(size_t block) const {
+    return block < file_blocks_.size() ? std::optional<size_t>(file_blocks_[block]) : std::nullopt;
+  }
+  const std::shared_ptr<BlockCache>& cache() const { return cache_; }
+
+  // How much the landmarks of the memory answer to a text: for each block the sum over its tokens, the heads and the
+  // layers of the landmark's share. Leaves the session as it was.
+  std::vector<double> RankBlocks(std::span<const int32_t> tokens);
+
   // For benchmarks: copies of the finished blocks, their landmarks disturbed, until there are `blocks` of them. What is
   // generated afterwards has no meaning.
   void FillMemory(size_t blocks);
@@ -102,6 +120,9 @@ class Session {
   SessionOptions options_;
   MemoryAttention attention_;
   std::vector<LayerMemory> layers_;
+  std::shared_ptr<BlockCache> cache_;  // of the memory file, or null
+  std::vector<uint32_t> file_blocks_;  // numbers in it of the first blocks
+  std::vector<double>* ranking_ = nullptr;
   std::vector<int32_t> tokens_;
   std::vector<float> logits_;  // empty: none
   std::vector<ChunkReads> reads_;

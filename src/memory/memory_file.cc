@@ -342,16 +342,28 @@ const MemoryFile::Segment& MemoryFile::SegmentOf(size_t block) const {
 }
 
 std::vector<int32_t> MemoryFile::ReadTokens(size_t block) const {
-  const Segment& segment = SegmentOf(block);
+  std::vector<int32_t> tokens;
+  ReadAllTokens({static_cast<uint32_t>(block)}, tokens);
+  return tokens;
+}
+
+void MemoryFile::ReadAllTokens(const std::vector<uint32_t>& blocks, std::vector<int32_t>& tokens) const {
   const size_t length = identity_.block.tokens;
-  // The part has one checksum: it is read whole.
-  std::vector<int32_t> tokens(segment.header.blocks * length);
-  if (!ReadAt(fd_, name_, segment.header.offset + segment.places.tokens, tokens.data(), tokens.size() * 4) ||
-      Hash(tokens.data(), tokens.size() * 4) != segment.header.tokens_checksum) {
-    Fail("'{}': the tokens of segment {} are damaged; run cairn verify --repair", name_, segment.header.sequence);
+  const Segment* loaded = nullptr;
+  std::vector<int32_t> part;  // of one segment, which has one checksum
+  for (const uint32_t block : blocks) {
+    const Segment& segment = SegmentOf(block);
+    if (&segment != loaded) {
+      part.resize(segment.header.blocks * length);
+      if (!ReadAt(fd_, name_, segment.header.offset + segment.places.tokens, part.data(), part.size() * 4) ||
+          Hash(part.data(), part.size() * 4) != segment.header.tokens_checksum) {
+        Fail("'{}': the tokens of segment {} are damaged; run cairn verify --repair", name_, segment.header.sequence);
+      }
+      loaded = &segment;
+    }
+    const auto begin = part.begin() + static_cast<ptrdiff_t>((block - segment.header.first_block) * length);
+    tokens.insert(tokens.end(), begin, begin + static_cast<ptrdiff_t>(length));
   }
-  const auto begin = tokens.begin() + static_cast<ptrdiff_t>((block - segment.header.first_block) * length);
-  return {begin, begin + static_cast<ptrdiff_t>(length)};
 }
 
 void MemoryFile::ReadLandmarks(size_t first, size_t count, std::vector<float>& keys) const {

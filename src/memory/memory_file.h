@@ -72,6 +72,8 @@ class MemoryFile {
   bool forgotten(size_t block) const { return sources_[spans_[block].source].forgotten; }
 
   std::vector<int32_t> ReadTokens(size_t block) const;
+  // Tokens of the blocks given in ascending order, appended to `tokens`.
+  void ReadAllTokens(const std::vector<uint32_t>& blocks, std::vector<int32_t>& tokens) const;
   // Landmark keys of blocks [first, first + count), appended to `keys`.
   void ReadLandmarks(size_t first, size_t count, std::vector<float>& keys) const;
   // One layer of one block, checked. Throws Error when it is damaged.
