@@ -69,21 +69,27 @@ int Run(int argc, char** argv) {
       "Environment: CAIRN_THREADS (number of threads), CAIRN_ISA (instruction set, see cairn info),\n"
       "             CAIRN_LOG (trace, debug, info, warn, error, off)");
   int exit_code = 0;
+  cairn::AddAskVerb(root, exit_code);
   cairn::AddBenchVerb(root, exit_code);
   cairn::AddChatVerb(root, exit_code);
   cairn::AddConvertVerb(root, exit_code);
   cairn::AddDataVerb(root, exit_code);
   cairn::AddEvalVerb(root, exit_code);
   cairn::AddExampleVerb(root, exit_code);
+  cairn::AddForgetVerb(root, exit_code);
   cairn::AddGenerateVerb(root, exit_code);
   cairn::AddGoldenVerb(root, exit_code);
   cairn::AddInfoVerb(root, exit_code);
+  cairn::AddIngestVerb(root, exit_code);
+  cairn::AddInspectVerb(root, exit_code);
   cairn::AddModelVerb(root, exit_code);
   cairn::AddPlotVerb(root, exit_code);
   cairn::AddQuantizeVerb(root, exit_code);
+  cairn::AddSearchVerb(root, exit_code);
   cairn::AddTokenizerVerb(root, exit_code);
   cairn::AddTrainVerb(root, exit_code);
   cairn::AddTuneVerb(root, exit_code);
+  cairn::AddVerifyVerb(root, exit_code);
   try {
     AddVersionFlag(root);
     root.parse_complete_callback(ObeyEnvironment);  // after --help, which must work in any environment

@@ -52,6 +52,15 @@ std::string ReadsView::BlockText(size_t block) const {
   return tokenizer_.DecodeMiddle(ids);
 }
 
+std::string ReadsView::BlockLine(size_t block, size_t characters) const {
+  return OneLine(BlockText(block), characters);
+}
+
+const BlockSpan* ReadsView::SpanOf(size_t block) const {
+  const auto number = session_.FileBlock(block);
+  return number ? &session_.cache()->file()->spans()[*number] : nullptr;
+}
+
 std::map<size_t, double> ReadsView::Sum(const Token& token) {
   std::map<size_t, double> sum;
   for (const auto& layer : token.layers) {
@@ -104,8 +113,13 @@ void ReadsView::Print() const {
   fmt::print("\nblocks read most\n");
   for (size_t i = 0; i < std::min<size_t>(8, order.size()); ++i) {
     const double mean = order[i].first / static_cast<double>(tokens_.size());
-    fmt::print("{}  {}\n", shaded(mean, fmt::format("{:>6} {:.3f}", order[i].second, mean)),
-               OneLine(BlockText(order[i].second), 90));
+    std::string where;
+    if (const BlockSpan* span = SpanOf(order[i].second)) {
+      where = fmt::format("  {} [{}, {})\n               ", session_.cache()->file()->sources()[span->source].name,
+                          span->first_byte, span->last_byte);
+    }
+    fmt::print("{}{}  {}\n", shaded(mean, fmt::format("{:>6} {:.3f}", order[i].second, mean)), where,
+               BlockLine(order[i].second, 90));
   }
 }
 
@@ -128,11 +142,17 @@ nlohmann::ordered_json ReadsView::ToJson() const {
   out["blocks"] = nlohmann::ordered_json::array();
   const size_t length = session_.block_length();
   for (const auto& [block, weight] : all) {
-    out["blocks"].push_back({{"block", block},
-                             {"first_token", block * length},
-                             {"last_token", (block + 1) * length - 1},
-                             {"weight", weight},
-                             {"text", BlockText(block)}});
+    nlohmann::ordered_json entry = {{"block", block},
+                                    {"first_token", block * length},
+                                    {"last_token", (block + 1) * length - 1},
+                                    {"weight", weight},
+                                    {"text", BlockText(block)}};
+    if (const BlockSpan* span = SpanOf(block)) {
+      entry["source"] = session_.cache()->file()->sources()[span->source].name;
+      entry["first_byte"] = span->first_byte;
+      entry["last_byte"] = span->last_byte;
+    }
+    out["blocks"].push_back(entry);
   }
   return out;
 }

@@ -22,13 +22,17 @@ class ReadsView {
   void Print() const;
   nlohmann::ordered_json ToJson() const;
 
+  std::string BlockText(size_t block) const;
+  std::string BlockLine(size_t block, size_t characters) const;  // the same on one line
+
  private:
   struct Token {
     int32_t id;
     std::vector<Session::LayerReads> layers;
   };
 
-  std::string BlockText(size_t block) const;
+  // Where the block's text came from, for blocks of a memory file; else null.
+  const BlockSpan* SpanOf(size_t block) const;
   static std::map<size_t, double> Sum(const Token& token);  // weight of each block, mean over the layers that read
 
   const Tokenizer& tokenizer_;

@@ -564,9 +564,14 @@ void MemoryAttention::Rank(const LayerMemory& memory, const Chunk& chunk) {
   if (blocks == 0 || !options_.block.landmark || memory.landmarks(0).uniform()) return;
   std::vector<std::vector<double>> sums(options_.query_heads, std::vector<double>(blocks));
   ParallelFor(options_.query_heads, [&](size_t h, int) {
-    std::vector<float> scores(RoundUp(blocks, LandmarkPanels::kPanelColumns));
+    const size_t columns = RoundUp(blocks, LandmarkPanels::kPanelColumns);
+    const float factor = 1.0f / std::sqrt(static_cast<float>(options_.dim));
+    std::vector<float> scores(columns), turned(options_.dim);
     for (size_t t = 0; t < chunk.time; ++t) {
-      RowScores(memory, chunk, t, h, scores.data());
+      // All as if they stood in slot 0: being recent is no merit.
+      Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, h), turned.data());
+      ScaleRow(factor, turned.data(), options_.dim);
+      ScoreLandmarks(memory.landmarks(h / group()), 1, turned.data(), columns, scores.data());
       const float max = *std::max_element(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(blocks));
       double sum = 0;
       for (size_t b = 0; b < blocks; ++b) sum += static_cast<double>(scores[b] = std::exp(scores[b] - max));

@@ -1,0 +1,205 @@
+// Sessions on memory files: the same answers as with everything in RAM, whatever the cache holds; ingestion that is
+// stopped and goes on; forgetting; other models; damaged records.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "api_models.h"
+#include "infer/generate.h"
+#include "infer/ingest.h"
+#include "io/file.h"
+#include "tests/test_files.h"
+
+namespace cairn {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MemorySession : public testing::Test {
+ protected:
+  MemorySession() {
+    ModelConfig config = ApiConfig();
+    auto tensors = RandomTensors(config, 3);
+    for (auto& [name, tensor] : tensors) {
+      if (tensor.shape().size() == 1 || name == "model.embed_tokens.weight") continue;
+      for (float& value : tensor.span()) value *= 1.5f / std::sqrt(static_cast<float>(tensor.shape()[1]));
+    }
+    model_ = InferenceModel::Load(MakeModelSource(config, std::move(tensors)));
+    options_.top_k = 3;
+    options_.chunk_length = 14;
+  }
+
+  std::string Text(size_t lines, int first = 0) const {
+    std::string text;
+    for (size_t i = 0; i < lines; ++i) text += fmt::format("the {} bath, a tea at the {} heath. ", first + 7 * i, i);
+    return text;
+  }
+
+  IngestResult Add(const fs::path& path, const std::string& name, const std::string& text, size_t stop_after = 0) {
+    Ingest ingest(path, model_, tokenizer_, options_, 1 << 20);
+    size_t calls = 0;
+    return ingest.Add(name, text, [&](const IngestProgress&) { return stop_after == 0 || ++calls < stop_after; });
+  }
+
+  Session Open(const fs::path& path, size_t budget) {
+    const auto file = std::make_shared<const MemoryFile>(path);
+    Session session(model_, OptionsFor(*file, options_));
+    session.AttachMemory(std::make_shared<BlockCache>(file, budget));
+    return session;
+  }
+
+  // The same blocks without a file: sources one after the other, each filled up to a block.
+  Session InRam(const std::vector<std::string>& texts) {
+    Session session(model_, options_);
+    for (const std::string& text : texts) {
+      std::vector<int32_t> ids = EncodePrompt(model_->source(), *tokenizer_, text);
+      ids.resize((ids.size() + 6) / 7 * 7, 2);
+      session.Append(ids);
+    }
+    return session;
+  }
+
+  static std::vector<float> Answer(Session& session, size_t tokens = 20) {
+    std::vector<float> all;
+    std::vector<int32_t> ids{260, 262, 265};
+    session.Append(ids);
+    for (size_t i = 0; i < tokens; ++i) {
+      const auto logits = session.Logits();
+      all.insert(all.end(), logits.begin(), logits.end());
+      const auto best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      session.Append({&best, 1});
+    }
+    return all;
+  }
+
+  std::shared_ptr<const InferenceModel> model_;
+  std::shared_ptr<const Tokenizer> tokenizer_ = ApiTokenizer();
+  SessionOptions options_;
+  ScratchDirectory scratch_{SmallFilesDirectory()};
+};
+
+TEST_F(MemorySession, AnswersAreThoseOfASessionInRam) {
+  for (const BlockFormat format : {BlockFormat::kF32, BlockFormat::kF16, BlockFormat::kInt8}) {
+    options_.block_format = format;
+    const fs::path path = scratch_ / fmt::format("{}.cairn", NameOf(format));
+    Add(path, "a", Text(30));
+    Add(path, "b", Text(17, 1000));
+    Session ram = InRam({Text(30), Text(17, 1000)});
+    const size_t before = ram.tokens().size();
+    const std::vector<float> expected = Answer(ram);
+    // From nothing but the blocks in use to everything.
+    for (const size_t budget : {size_t{0}, size_t{20000}, size_t{1} << 30}) {
+      Session session = Open(path, budget);
+      EXPECT_EQ(session.tokens().size(), before);
+      EXPECT_EQ(Answer(session), expected) << NameOf(format) << " " << budget;
+      const BlockCache::Counters counters = session.cache()->counters();
+      EXPECT_GT(counters.misses + counters.prefetched, 0u);
+      if (budget == 20000) {
+        EXPECT_LE(counters.bytes_held, 40000u);
+      }
+    }
+  }
+}
+
+TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
+  const std::string text = Text(60);
+  Add(scratch_ / "whole.cairn", "a", text);
+  const MemoryFile whole(scratch_ / "whole.cairn");
+  std::vector<std::byte> one(whole.identity().record_bytes()), other(one.size());
+  for (const size_t stop : {1, 2, 5}) {
+    const fs::path path = scratch_ / fmt::format("{}.cairn", stop);
+    EXPECT_EQ(Add(path, "a", text, stop).blocks, 2 * stop);
+    EXPECT_FALSE(MemoryFile(path).sources()[0].complete);
+    EXPECT_EQ(Add(path, "a", text, 3).state, IngestResult::State::kResumed);
+    EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kResumed);
+    EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kAlreadyThere);
+    const MemoryFile file(path);
+    ASSERT_EQ(file.blocks(), whole.blocks());
+    EXPECT_TRUE(file.sources()[0].complete);
+    for (size_t b = 0; b < file.blocks(); ++b) {
+      EXPECT_EQ(file.ReadTokens(b), whole.ReadTokens(b));
+      EXPECT_EQ(file.spans()[b].first_byte, whole.spans()[b].first_byte);
+      for (size_t l = 0; l < 2; ++l) {
+        whole.ReadRecord(b, l, one.data());
+        file.ReadRecord(b, l, other.data());
+        ASSERT_EQ(one, other) << "block " << b << " layer " << l;
+      }
+    }
+  }
+}
+
+TEST_F(MemorySession, SpansAreThePlacesOfTheText) {
+  const std::string text = Text(9);
+  Add(scratch_ / "a.cairn", "a", text);
+  const MemoryFile file(scratch_ / "a.cairn");
+  uint64_t at = 0;
+  for (size_t b = 0; b < file.blocks(); ++b) {
+    const BlockSpan& span = file.spans()[b];
+    EXPECT_EQ(span.first_byte, at);
+    at = span.last_byte;
+    std::vector<int32_t> ids = file.ReadTokens(b);
+    ids.resize(ids.size() - span.padding);
+    const std::string expected = text.substr(span.first_byte, span.last_byte - span.first_byte);
+    EXPECT_EQ(b == 0 ? tokenizer_->Decode(ids) : tokenizer_->DecodeMiddle(ids), expected);
+  }
+  EXPECT_EQ(at, text.size());
+}
+
+TEST_F(MemorySession, AForgottenSourceIsNotRead) {
+  const fs::path path = scratch_ / "a.cairn";
+  Add(path, "a", Text(20));
+  Add(path, "b", Text(10, 500));
+  EXPECT_ERROR(ForgetSource(path, "c"), "it has: a, b");
+  EXPECT_GT(ForgetSource(path, "b"), 5u);
+  EXPECT_ERROR(ForgetSource(path, "b"), "no source 'b'");
+  const fs::path alone = scratch_ / "alone.cairn";
+  Add(alone, "a", Text(20));
+  Session forgot = Open(path, 1 << 20);
+  Session never = Open(alone, 1 << 20);
+  EXPECT_EQ(Answer(forgot), Answer(never));
+  // It can come back.
+  EXPECT_EQ(Add(path, "b", Text(10, 500)).state, IngestResult::State::kAdded);
+}
+
+TEST_F(MemorySession, RefusesWhatDoesNotBelongTogether) {
+  const fs::path path = scratch_ / "a.cairn";
+  Add(path, "a", Text(20));
+  EXPECT_ERROR(Add(path, "a", Text(21)), "another content");
+  const auto other = RandomModel(ApiConfig(), 99);
+  EXPECT_ERROR(CheckSameModel(MemoryFile(path), *other), "another model");
+  EXPECT_EQ(FingerprintOf(*other), FingerprintOf(*RandomModel(ApiConfig(), 99)));
+  EXPECT_ERROR(Ingest(path, InferenceModel::Load(other), tokenizer_, options_, 1 << 20), "another model");
+  options_.block_format = BlockFormat::kInt8;
+  EXPECT_ERROR(Add(path, "b", Text(3)), "f16 blocks");
+  Session session(model_, options_);
+  EXPECT_ERROR(session.AttachMemory(std::make_shared<BlockCache>(std::make_shared<const MemoryFile>(path), 0)),
+               "other settings");
+}
+
+TEST_F(MemorySession, ADamagedRecordIsAnErrorNotAnAnswer) {
+  const fs::path path = scratch_ / "a.cairn";
+  Add(path, "a", Text(20));
+  std::string bytes = ReadTextFile(path);
+  // Every record of the file's first segment begins after its page-aligned tables: damage a stretch in the middle.
+  for (size_t at = bytes.size() / 2; at < bytes.size() / 2 + 8000; at += 64) bytes[at] = static_cast<char>(~bytes[at]);
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  Session session = Open(path, 1 << 20);
+  EXPECT_ERROR(Answer(session, 200), "damaged");
+  EXPECT_FALSE(MemoryCheck::Run(path).damages.empty());
+}
+
+TEST_F(MemorySession, RankingPrefersThePassageItself) {
+  const fs::path path = scratch_ / "a.cairn";
+  Add(path, "a", Text(40));
+  Session session = Open(path, 1 << 20);
+  const size_t before = session.tokens().size();
+  const std::vector<double> ranking = session.RankBlocks(std::vector<int32_t>{260, 262, 265});
+  EXPECT_EQ(ranking.size(), MemoryFile(path).blocks());
+  EXPECT_EQ(session.tokens().size(), before);
+  double sum = 0;
+  for (const double score : ranking) sum += score;
+  EXPECT_NEAR(sum, 3 * 4 * 1, 1e-3);  // tokens, heads, layers whose landmarks differ
+}
+
+}  // namespace
+}  // namespace cairn
