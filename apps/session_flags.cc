@@ -1,10 +1,25 @@
 #include "apps/session_flags.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "formats/model_tokenizer.h"
 
 namespace cairn {
+
+namespace {
+
+// The library takes -1 for the largest number there is, and cuts what is larger still.
+std::string WholeNumber(const std::string& text) {
+  uint64_t value;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool good = error == std::errc() && end == text.data() + text.size();
+  return good ? "" : fmt::format("'{}' is not a whole number from 0 to {}", text, UINT64_MAX);
+}
+
+}  // namespace
 
 void SessionFlags::AddModel(CLI::App& verb) {
   verb.add_option("-m,--model", model, "Hugging Face directory, GGUF file or llama2.c file")->required();
@@ -16,10 +31,14 @@ void SessionFlags::AddModel(CLI::App& verb) {
 void SessionFlags::AddAttention(CLI::App& verb) {
   verb.add_option("--attention", attention, "landmark or full; default: as the model was trained")
       ->check(CLI::IsMember({"landmark", "full"}));
-  k = verb.add_option("-k", options.top_k, "Blocks that each query retrieves from the memory")->capture_default_str();
-  verb.add_option("--chunk", options.chunk_length, "Tokens read at once; default: what the trained context allows");
-  verb.add_option("--block", options.block_length, "Tokens of a block; default: the model's");
+  k = verb.add_option("-k", options.top_k, "Blocks that each query retrieves from the memory")
+          ->check(WholeNumber)
+          ->capture_default_str();
+  verb.add_option("--chunk", options.chunk_length, "Tokens read at once; default: what the trained context allows")
+      ->check(WholeNumber);
+  verb.add_option("--block", options.block_length, "Tokens of a block; default: the model's")->check(WholeNumber);
   verb.add_option("--memory-blocks", options.memory_blocks, "Blocks kept, the latest ones; 0: all")
+      ->check(WholeNumber)
       ->capture_default_str();
   verb.add_option("--block-format", block_format, "How finished blocks are kept: f32, f16 or int8")
       ->check(CLI::IsMember({"f32", "f16", "int8"}))
@@ -64,8 +83,8 @@ void WarnBeyondTraining(const InferenceModel& model, const SessionOptions& optio
   if (options.attention != AttentionKind::kLandmark) return;
   const size_t stride = options.block_length + 1;
   const size_t blocks = (options.chunk_length + options.block_length - 1) / options.block_length;
-  const size_t span = (blocks + options.top_k + 1) * stride;
   const size_t trained = model.config().max_position_embeddings;
+  const size_t span = (blocks + std::min(options.top_k, trained) + 1) * stride;
   if (!options.exact_positions && span > trained) {
     spdlog::warn(
         "chunk and retrieved blocks span {} positions, but the model was trained with {}; use a smaller --chunk "
@@ -75,17 +94,24 @@ void WarnBeyondTraining(const InferenceModel& model, const SessionOptions& optio
 }
 
 void AddSamplingFlags(CLI::App& verb, GenerationOptions& options) {
-  verb.add_option("-n,--tokens", options.max_tokens, "Tokens to generate at most")->capture_default_str();
+  verb.add_option("-n,--tokens", options.max_tokens, "Tokens to generate at most")
+      ->check(WholeNumber)
+      ->capture_default_str();
   SamplingOptions& sampling = options.sampling;
   verb.add_option("--temperature", sampling.temperature, "0: always the most probable token")->capture_default_str();
-  verb.add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")->capture_default_str();
+  verb.add_option("--top-k", sampling.top_k, "Draw from the k most probable tokens; 0: all")
+      ->check(WholeNumber)
+      ->capture_default_str();
   verb.add_option("--top-p", sampling.top_p, "Draw from the fewest tokens with this share")->capture_default_str();
   verb.add_option("--min-p", sampling.min_p, "Leave out tokens less probable than this part of the best")
       ->capture_default_str();
   verb.add_option("--repetition-penalty", sampling.repetition_penalty, "Above 1: repeat less")->capture_default_str();
   verb.add_option("--repetition-window", sampling.repetition_window, "Last tokens that count as repeated")
+      ->check(WholeNumber)
       ->capture_default_str();
-  verb.add_option("--seed", sampling.seed, "The same seed draws the same text")->capture_default_str();
+  verb.add_option("--seed", sampling.seed, "The same seed draws the same text")
+      ->check(WholeNumber)
+      ->capture_default_str();
   verb.add_option("--stop", options.stops, "Text that ends the generation; may be given several times")
       ->allow_extra_args(false);
 }
