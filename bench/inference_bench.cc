@@ -123,7 +123,7 @@ InferenceBenchResult BenchInference(const InferenceBenchOptions& options,
   const auto model = InferenceModel::Load(source, options.weights);
   result.load_seconds = SecondsNow() - load_begin;
   const ModelConfig& config = model->config();
-  result.model = options.random.empty() ? options.model : "random " + options.random;
+  result.model = options.random.empty() ? fs::path(options.model).filename().string() : "random " + options.random;
   result.kind = model->kind();
   result.parameters = ParameterCount(config);
   result.weight_bytes = model->weight_bytes();
