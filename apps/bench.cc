@@ -12,6 +12,7 @@ void AddBenchVerb(CLI::App& root, int&) {
   AddAttentionBench(*verb);
   AddInferenceBenches(*verb);
   AddMatrixBench(*verb);
+  AddMemoryBench(*verb);
   AddTrainBench(*verb);
 }
 

@@ -8,6 +8,7 @@ namespace cairn {
 void AddAttentionBench(CLI::App& bench);
 void AddInferenceBenches(CLI::App& bench);  // decode and prefill
 void AddMatrixBench(CLI::App& bench);
+void AddMemoryBench(CLI::App& bench);
 void AddTrainBench(CLI::App& bench);
 
 }  // namespace cairn

@@ -1,0 +1,114 @@
+#include "bench/memory_bench.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "bench/timing.h"
+#include "data/text_files.h"
+#include "infer/ingest.h"
+#include "io/file.h"
+
+namespace cairn {
+
+namespace {
+
+size_t ResidentBytes() {
+  FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  unsigned long all = 0, resident = 0;
+  const int found = std::fscanf(file, "%lu %lu", &all, &resident);
+  std::fclose(file);
+  return found == 2 ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+// The texts one after the other, a piece at a time; from the beginning again when they end.
+class TextStream {
+ public:
+  explicit TextStream(const std::vector<std::string>& texts) {
+    files_ = FindTextFiles({texts.begin(), texts.end()}).files;
+  }
+  std::string Next(size_t bytes) {
+    while (text_.size() - at_ < bytes) {
+      text_ = text_.substr(at_) + ReadTextFile(files_[file_++ % files_.size()]);
+      at_ = 0;
+    }
+    at_ += bytes;
+    return text_.substr(at_ - bytes, bytes);
+  }
+
+ private:
+  std::vector<std::filesystem::path> files_;
+  size_t file_ = 0;
+  std::string text_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceModel>& model,
+                                        const std::shared_ptr<const Tokenizer>& tokenizer,
+                                        const MemoryBenchOptions& options,
+                                        const std::function<void(const MemoryBenchRow&)>& each) {
+  std::error_code ignored;
+  if (std::filesystem::exists(options.memory, ignored)) Fail("'{}' exists; name a new file", options.memory.string());
+  TextStream stream(options.texts);
+  std::vector<MemoryBenchRow> rows;
+  size_t in_memory = 0, pieces = 0;
+  for (const size_t size : options.sizes) {
+    MemoryBenchRow row{};
+    {
+      Ingest ingest(options.memory, model, tokenizer, options.session, options.ram);
+      size_t fresh = 0;
+      double seconds = 0;
+      while (in_memory < size) {
+        const std::string text = stream.Next(std::clamp<size_t>((size - in_memory) * 3, 2000, 400000));
+        const double begin = SecondsNow();
+        const IngestResult result = ingest.Add(fmt::format("part {}", ++pieces), text);
+        seconds += SecondsNow() - begin;
+        in_memory += result.tokens;
+        fresh += result.tokens;
+      }
+      row.ingest_tokens_per_second = static_cast<double>(fresh) / seconds;
+    }
+    const double open_begin = SecondsNow();
+    const auto file = std::make_shared<const MemoryFile>(options.memory);
+    Session session(model, OptionsFor(*file, options.session));
+    session.AttachMemory(
+        std::make_shared<BlockCache>(file, BlockBudget(file->identity(), file->blocks(), options.ram)));
+    row.open_seconds = SecondsNow() - open_begin;
+    // A question out of the text's own words, then the model's own continuation.
+    session.Append(std::vector<int32_t>(session.tokens().begin(), session.tokens().begin() + 20));
+    const BlockCache::Counters before = session.cache()->counters();
+    std::vector<double> latencies;
+    for (size_t i = 0; i < options.tokens; ++i) {
+      const auto logits = session.Logits();
+      const auto best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      const double begin = SecondsNow();
+      session.Append({&best, 1});
+      latencies.push_back(SecondsNow() - begin);
+    }
+    const BlockCache::Counters after = session.cache()->counters();
+    double sum = 0;
+    for (const double latency : latencies) sum += latency;
+    std::sort(latencies.begin(), latencies.end());
+    row.tokens = in_memory;
+    row.blocks = file->blocks();
+    row.decode_tokens_per_second = static_cast<double>(latencies.size()) / sum;
+    row.p50_ms = 1e3 * latencies[latencies.size() / 2];
+    row.p99_ms = 1e3 * latencies[latencies.size() * 99 / 100];
+    row.disk_bytes_per_token =
+        static_cast<double>(after.bytes_read - before.bytes_read) / static_cast<double>(options.tokens);
+    const auto wanted = static_cast<double>(after.hits + after.misses - before.hits - before.misses);
+    row.hit_percent = wanted > 0 ? 100 * static_cast<double>(after.hits - before.hits) / wanted : 100;
+    row.resident_bytes = ResidentBytes();
+    row.file_bytes = file->file_bytes();
+    rows.push_back(row);
+    if (each) each(row);
+  }
+  return rows;
+}
+
+}  // namespace cairn
