@@ -15,11 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json ToJson(const AttentionBenchOptions& options, const AttentionBenchResult& result) {
-  Json out;
-  out["benchmark"] = "attention";
-  out["processor"] = ProcessorName();
-  out["instruction_set"] = ActiveInstructionSet().name;
-  out["threads"] = result.threads;
+  Json out = BenchHead("attention");
   out["f32_peak_gflops"] = result.machine.f32_gflops;
   out["read_gb_per_s"] = result.machine.read_gbs;
   out["batch"] = options.batch;

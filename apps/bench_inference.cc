@@ -18,11 +18,7 @@ using Json = nlohmann::ordered_json;
 
 Json ToJson(const InferenceBenchOptions& options, const InferenceBenchResult& result) {
   const bool decode = options.phase == InferencePhase::kDecode;
-  Json out;
-  out["benchmark"] = decode ? "decode" : "prefill";
-  out["processor"] = ProcessorName();
-  out["instruction_set"] = ActiveInstructionSet().name;
-  out["threads"] = result.threads;
+  Json out = BenchHead(decode ? "decode" : "prefill");
   out["f32_peak_gflops"] = result.machine.f32_gflops;
   out["int8_peak_gops"] = result.int8_gops;
   out["read_gbs"] = result.machine.read_gbs;

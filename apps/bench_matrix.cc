@@ -15,11 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json ToJson(const MatrixBenchResult& result) {
-  Json out;
-  out["benchmark"] = "matrix";
-  out["processor"] = ProcessorName();
-  out["instruction_set"] = ActiveInstructionSet().name;
-  out["threads"] = result.threads;
+  Json out = BenchHead("matrix");
   out["f32_peak_gflops"] = result.machine.f32_gflops;
   out["int8_peak_gops"] = result.int8_gops;
   out["read_gbs"] = result.machine.read_gbs;

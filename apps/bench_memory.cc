@@ -64,10 +64,7 @@ void Run(const Options& options) {
                megabytes(model->weight_bytes()), megabytes(options.ram), ThreadCount());
     return;
   }
-  nlohmann::ordered_json out;
-  out["benchmark"] = "memory";
-  out["processor"] = ProcessorName();
-  out["threads"] = ThreadCount();
+  nlohmann::ordered_json out = BenchHead("memory");
   out["parameters"] = ParameterCount(model->config());
   out["weights"] = NameOf(model->kind());
   out["weight_bytes"] = model->weight_bytes();

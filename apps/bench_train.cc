@@ -15,11 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json ToJson(const TrainBenchOptions& options, const TrainBenchResult& result) {
-  Json out;
-  out["benchmark"] = "train";
-  out["processor"] = ProcessorName();
-  out["instruction_set"] = ActiveInstructionSet().name;
-  out["threads"] = result.threads;
+  Json out = BenchHead("train");
   out["f32_peak_gflops"] = result.machine.f32_gflops;
   out["attention"] = std::string(NameOf(options.attention));
   out["parameters"] = result.parameters;
