@@ -175,6 +175,25 @@ TEST(Golden, MemoryFileChecksPlacement) {
   EXPECT_THROW(write(), Error);
 }
 
+TEST(Golden, StoriesReadInChunksGiveTheAuthorsLogProbabilities) {
+  CAIRN_NEED_SHARED(shared);
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(shared / "golden")) {
+    if (entry.path().filename().string().rfind("stories15M_", 0) != 0) continue;
+    ++files;
+    const GoldenReport report = RunGolden(entry.path(), false);
+    EXPECT_EQ(report.kind, "stories");
+    ExpectOk(report);
+    // Almost every row is judged; see RoundingDecides for the others.
+    for (const GoldenCheck& check : report.checks) {
+      if (check.tensor == "rows that rounding decides") {
+        EXPECT_LT(check.absolute_error, 1e-2);
+      }
+    }
+  }
+  EXPECT_GE(files, 3u);
+}
+
 TEST(Golden, UnknownKindsAndBadFilesAreErrors) {
   const ScratchDirectory scratch;
   const auto message = [&](const std::filesystem::path& path) -> std::string {
