@@ -6,13 +6,15 @@
 #include <vector>
 
 #include "attention/block_kernels.h"
+#include "memory/landmark_index.h"
 
 namespace cairn {
 
-// Copying shares the finished blocks, which never change; the rest is copied.
+// Copying shares the finished blocks, which never change; the rest is copied. Whole blocks are found by an index of
+// their landmarks.
 class LayerMemory {
  public:
-  LayerMemory(const BlockShape& shape, size_t kv_heads);
+  LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index = IndexKind::kAuto);
 
   const BlockShape& shape() const { return shape_; }
   size_t kv_heads() const { return kv_heads_; }
@@ -26,7 +28,8 @@ class LayerMemory {
     return blocks_[index]->data() + kv_head * shape_.bytes();
   }
   // Only of blocks with landmarks.
-  const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]; }
+  const LandmarkIndex& index(size_t kv_head) const { return *landmarks_[kv_head]; }
+  const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]->keys(); }
 
   // The unfinished block, rows of [kv_head][dim].
   size_t unfinished() const { return unfinished_; }
@@ -53,7 +56,7 @@ class LayerMemory {
   size_t kv_heads_;
   std::vector<Data> blocks_;
   size_t forgotten_ = 0;
-  std::vector<LandmarkPanels> landmarks_;  // one a KV head
+  std::vector<OwnedLandmarkIndex> landmarks_;  // one a KV head
   size_t unfinished_ = 0;
   std::vector<float> keys_, values_;
 };
