@@ -34,6 +34,7 @@ std::string Describe(const SessionFlags& flags, const InferenceModel& model, con
   if (options.attention == AttentionKind::kLandmark) {
     text += fmt::format(", {} blocks of {}, k = {}, chunk {}, {}", NameOf(options.block_format), options.block_length,
                         options.top_k, options.chunk_length, NameOf(options.granularity));
+    if (options.index != IndexKind::kAuto) text += fmt::format(", index {}", NameOf(options.index));
     if (options.memory_blocks > 0) text += fmt::format(", {} blocks kept", options.memory_blocks);
     if (options.exact_positions) text += ", exact positions";
     if (options.miss_cutoff > 0) text += fmt::format(", cutoff {}", options.miss_cutoff);
@@ -43,11 +44,9 @@ std::string Describe(const SessionFlags& flags, const InferenceModel& model, con
 
 // "weights=f32" changes one setting of the comparison.
 SessionFlags Changed(SessionFlags flags, const std::vector<std::string>& changes) {
-  const std::map<std::string, std::string*> texts = {{"weights", &flags.weights},
-                                                     {"attention", &flags.attention},
-                                                     {"block-format", &flags.block_format},
-                                                     {"granularity", &flags.granularity},
-                                                     {"positions", &flags.positions}};
+  const std::map<std::string, std::string*> texts = {
+      {"weights", &flags.weights},         {"attention", &flags.attention}, {"block-format", &flags.block_format},
+      {"granularity", &flags.granularity}, {"positions", &flags.positions}, {"index", &flags.index}};
   const std::map<std::string, size_t*> numbers = {{"k", &flags.options.top_k},
                                                   {"chunk", &flags.options.chunk_length},
                                                   {"block", &flags.options.block_length},
@@ -73,7 +72,7 @@ SessionFlags Changed(SessionFlags flags, const std::vector<std::string>& changes
   };
   if (!known(flags.weights, {"f32", "f16", "int8", "int4"}) || !known(flags.attention, {"landmark", "full"}) ||
       !known(flags.block_format, {"f32", "f16", "int8"}) || !known(flags.positions, {"slots", "exact"}) ||
-      !GranularityNamed(flags.granularity)) {
+      !GranularityNamed(flags.granularity) || !IndexKindNamed(flags.index)) {
     Fail("--against {}: the value is not known; see --help for what the flag takes", fmt::join(changes, " "));
   }
   return flags;
@@ -82,6 +81,7 @@ SessionFlags Changed(SessionFlags flags, const std::vector<std::string>& changes
 struct Outcome {
   std::string settings;
   PerplexityResult result;
+  bool audited = false;
 };
 
 Outcome Measure(const SessionFlags& flags, const Options& options) {
@@ -97,7 +97,7 @@ Outcome Measure(const SessionFlags& flags, const Options& options) {
   PerplexityOptions perplexity = options.perplexity;
   if (!options.no_bos && BeginsWithBos(model->source(), *tokenizer)) perplexity.bos = *tokenizer->bos();
   const Session described(model, settings);
-  Outcome outcome{Describe(flags, *model, described.options()), {}};
+  Outcome outcome{Describe(flags, *model, described.options()), {}, settings.audit};
   const size_t total = perplexity.max_tokens != 0 ? std::min(ids.size(), perplexity.max_tokens) : ids.size();
   Progress progress("perplexity", total);
   size_t shown = 0;
@@ -120,6 +120,8 @@ Json ToJson(const Outcome& outcome) {
   out["blocks_read"] = result.blocks_read;
   out["blocks_chosen"] = result.blocks_chosen;
   out["memory_bytes"] = result.memory_bytes;
+  if (result.audit.queries > 0) out["recall"] = result.audit.MeanRecall();
+  if (result.audit.queries > 0) out["landmark_mass"] = result.audit.MeanMass();
   return out;
 }
 
@@ -128,6 +130,7 @@ void Print(const Outcome& outcome) {
   fmt::print("perplexity {:.4f}  loss {:.5f}  {} tokens in {} windows, {:.0f} tokens/s\n  {}\n", result.perplexity(),
              result.loss, result.tokens, result.windows, static_cast<double>(result.tokens) / result.seconds,
              outcome.settings);
+  if (outcome.audited) fmt::print("  {}\n", Describe(result.audit));
   if (result.blocks_chosen > result.blocks_read) {
     fmt::print("  {:.1f}% of the retrievals were skipped\n",
                100 - 100 * static_cast<double>(result.blocks_read) / static_cast<double>(result.blocks_chosen));
@@ -153,6 +156,7 @@ void RunPerplexity(const Options& options) {
     }
   }
   if (options.json) fmt::print("{}\n", out.dump(2));
+  CheckAudit(options.session, first.result.audit);
 }
 
 }  // namespace
@@ -172,6 +176,7 @@ void AddEvalVerb(CLI::App& root, int&) {
       ->capture_default_str();
   perplexity->add_flag("--no-bos", options->no_bos, "Windows do not begin with the token that begins texts");
   options->session.AddAttention(*perplexity);
+  options->session.AddAudit(*perplexity);
   perplexity
       ->add_option("--against", options->against,
                    "Measure once more with a flag changed, and compare: weights=f32, k=2, ...")

@@ -114,9 +114,12 @@ void Run(const Options& options) {
     out["blocks_read"] = counters.blocks_read;
     out["weight_bytes"] = model->weight_bytes();
     out["memory_bytes"] = counters.memory_bytes;
+    if (settings.audit) out["recall"] = counters.audit.MeanRecall();
+    if (settings.audit) out["landmark_mass"] = counters.audit.MeanMass();
     out["workspace_bytes"] = counters.workspace_bytes;
     if (settings.attention == AttentionKind::kLandmark) out["reads"] = view.ToJson();
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    CheckAudit(options.session, counters.audit);
     return;
   }
   fmt::print("\n");
@@ -126,6 +129,8 @@ void Run(const Options& options) {
              "prompt {} tokens, {:.0f} tokens/s; generated {} tokens, {:.1f} tokens/s; {} blocks in memory, {} read\n",
              ids.size(), speed(ids.size(), prompt_seconds), result.tokens.size(),
              speed(result.tokens.size(), result.seconds), counters.blocks_kept, counters.blocks_read);
+  if (settings.audit) fmt::print(stderr, "index {}: {}\n", options.session.index, Describe(counters.audit));
+  CheckAudit(options.session, counters.audit);
 }
 
 }  // namespace
@@ -138,6 +143,7 @@ void AddGenerateVerb(CLI::App& root, int&) {
   verb->add_option("-f,--file", options->file, "A file with the text; - for standard input");
   AddSamplingFlags(*verb, options->generation);
   options->session.AddAttention(*verb);
+  options->session.AddAudit(*verb);
   verb->add_flag("--show-reads", options->show_reads, "Show for each token which blocks were read, and their text");
   verb->add_flag("--no-prompt", options->no_prompt, "Print only what is generated");
   verb->add_flag("--json", options->json, "Print JSON, with what was read for each token");

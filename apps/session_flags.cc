@@ -1,5 +1,7 @@
 #include "apps/session_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -49,8 +51,17 @@ void SessionFlags::AddAttention(CLI::App& verb) {
   verb.add_option("--positions", positions, "slots, or exact distances (for models trained with positional jumps)")
       ->check(CLI::IsMember({"slots", "exact"}))
       ->capture_default_str();
+  verb.add_option("--index", index, "How landmarks are found: exact, int8, hierarchical, ivf or auto")
+      ->check(CLI::IsMember({"exact", "int8", "hierarchical", "ivf", "auto"}))
+      ->capture_default_str();
   verb.add_option("--cutoff", options.miss_cutoff, "Skip the memory where the context-miss token's share is below this")
       ->capture_default_str();
+}
+
+void SessionFlags::AddAudit(CLI::App& verb) {
+  verb.add_flag("--audit", options.audit, "Also score all landmarks, and print what the index missed");
+  verb.add_option("--audit-min", audit_min, "Fail when the index finds a smaller part of the best blocks than this")
+      ->check(CLI::Range(0.0, 1.0));
 }
 
 std::shared_ptr<const InferenceModel> LoadModel(const SessionFlags& flags) {
@@ -76,7 +87,22 @@ SessionOptions OptionsFrom(const SessionFlags& flags, const InferenceModel& mode
   options.granularity = *GranularityNamed(flags.granularity);
   options.block_format = *BlockFormatNamed(flags.block_format);
   options.exact_positions = flags.positions == "exact";
+  options.index = *IndexKindNamed(flags.index);
+  options.audit = options.audit || flags.audit_min > 0;
   return options;
+}
+
+std::string Describe(const RetrievalAudit& audit) {
+  if (audit.queries == 0) return "no block was chosen by an index";
+  return fmt::format("recall {:.4f}, {:.2f}% of the landmarks' softmax chosen, {} queries", audit.MeanRecall(),
+                     100 * audit.MeanMass(), audit.queries);
+}
+
+void CheckAudit(const SessionFlags& flags, const RetrievalAudit& audit) {
+  if (audit.MeanRecall() >= flags.audit_min) return;
+  Fail(
+      "the index \"{}\" found {:.4f} of the best blocks, less than --audit-min {}; use --index int8, which misses none",
+      flags.index, audit.MeanRecall(), flags.audit_min);
 }
 
 void WarnBeyondTraining(const InferenceModel& model, const SessionOptions& options) {

@@ -17,6 +17,11 @@ pkg_check_modules(libedit libedit)
 # Optional: training with several processes.
 find_package(MPI COMPONENTS C)
 
+# Optional: the index "ivf" over landmarks. It runs on OpenMP, which the thread sanitizer does not understand.
+if(NOT CAIRN_SANITIZE MATCHES "thread")
+  find_package(faiss)
+endif()
+
 # What programs with the installed library link too stands in cairnConfig.cmake as well; headers alone are for the build.
 add_library(cairn_dependencies INTERFACE)
 target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy DNNL::dnnl Threads::Threads

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "attention/attention.h"
-#include "attention/block_kernels.h"
+#include "attention/landmark_panels.h"
 #include "attention/reference.h"
 #include "base/error.h"
 

@@ -52,6 +52,7 @@ PerplexityResult MeasurePerplexity(const std::shared_ptr<const InferenceModel>& 
     result.blocks_read += counters.blocks_read;
     result.blocks_chosen += counters.blocks_chosen;
     result.memory_bytes = counters.memory_bytes;
+    result.audit.Add(counters.audit);
     ++result.windows;
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

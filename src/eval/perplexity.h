@@ -24,6 +24,7 @@ struct PerplexityResult {
   size_t blocks_read = 0;
   size_t blocks_chosen = 0;  // reads there would have been without the context-miss token
   size_t memory_bytes = 0;   // at the end of the last window
+  RetrievalAudit audit;
 
   double perplexity() const;
 };

@@ -173,6 +173,10 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     ChooseTogether(memory, chunk);
   }
   const std::vector<Unit> units = Units(chunk);
+  const bool audits = options_.audit && alone && chosen_count_ > 0;
+  std::vector<RetrievalAudit> audits_of(audits ? units.size() : 0);
+  if (chunk.searched != nullptr)
+    chunk.searched->assign(reads && alone ? chunk.time * options_.query_heads * options_.dim : 0, 0.0f);
   ParallelFor(units.size(), [&](size_t index, int) {
     const Unit& unit = units[index];
     if (few && (alone || chosen_count_ == 0)) LocalRows(memory, chunk, unit.kv_head);
@@ -180,10 +184,13 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
       ReadAll(memory, chunk, unit);
     } else if (reads) {
       if (alone) Choose(memory, chunk, unit);
+      if (audits) audits_of[index] = Audit(memory, chunk, unit);
       Read(memory, chunk, unit);
     }
     Combine(chunk, unit);
   });
+  audit_ = {};
+  for (const RetrievalAudit& each : audits_of) audit_.Add(each);
   blocks_chosen_ = chunk.time * options_.query_heads * chosen_count_;
   blocks_read_ = blocks_chosen_;
   if (options_.miss_cutoff > 0) {
@@ -306,13 +313,14 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
     for (size_t g = 0; g < group(); ++g, ++n) {
       const size_t head = unit.kv_head * group() + g;
       Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, head), &queries[n * dim]);
+      if (chunk.searched != nullptr) std::copy_n(&queries[n * dim], dim, &(*chunk.searched)[Index(t, head) * dim]);
       best[n].Reset(k, &scratch.scores[n * k], &chosen_[Index(t, head) * k]);
     }
   }
   // Older blocks share slot 0; the latest k' stand in slots of their own.
   const size_t old = exact() ? blocks : blocks - k;
   const bool tie = !exact() && old > 1 && panels.uniform();
-  if (!tie) SearchLandmarks(panels, 0, old, count, queries.data(), best.data());
+  if (!tie) memory.index(unit.kv_head).Search(0, old, count, queries.data(), best.data());
   // The latest are scored with their keys turned back instead of every query on; a tie is one key for all.
   const size_t first = tie ? old - 1 : old;
   const size_t few = blocks - first;
@@ -368,7 +376,7 @@ void MemoryAttention::RowScores(const LayerMemory& memory, const Chunk& chunk, s
   std::vector<float> turned(dim), key(dim);
   const float* q = Query(chunk, row, head);
   Turn(static_cast<ptrdiff_t>(prefix_), q, turned.data());
-  ScoreLandmarks(panels, 1, turned.data(), RoundUp(blocks, LandmarkPanels::kPanelColumns), scores);
+  ScoreLandmarks(panels, 0, blocks, 1, turned.data(), blocks, scores);
   for (size_t b = exact() ? blocks : blocks - chosen_count_; b < blocks; ++b) {
     const size_t slot = b + chosen_count_ - blocks + 1;
     Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), q, turned.data());
@@ -377,6 +385,41 @@ void MemoryAttention::RowScores(const LayerMemory& memory, const Chunk& chunk, s
   }
   const float factor = 1.0f / std::sqrt(static_cast<float>(dim));
   for (size_t b = 0; b < blocks; ++b) scores[b] *= factor;
+}
+
+// Compares what Choose chose with the scores of all landmarks. Blocks that tie with the last of the best, to rounding,
+// are as good as it.
+RetrievalAudit MemoryAttention::Audit(const LayerMemory& memory, const Chunk& chunk, const Unit& unit) {
+  const size_t blocks = memory.size();
+  const size_t k = chosen_count_;
+  RetrievalAudit audit;
+  std::vector<float> scores(blocks);
+  std::vector<int32_t> best(k);
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      RowScores(memory, chunk, t, h, scores.data());
+      TakeBest(scores, k, best.data());
+      float last = scores[static_cast<size_t>(best[0])];
+      float max = last;
+      for (const int32_t b : best) {
+        last = std::min(last, scores[static_cast<size_t>(b)]);
+        max = std::max(max, scores[static_cast<size_t>(b)]);
+      }
+      const float enough = last - 1e-5f * (1 + std::abs(last));
+      double sum = 0, held = 0;
+      for (const float score : scores) sum += std::exp(static_cast<double>(score) - max);
+      size_t hits = 0;
+      for (size_t i = 0; i < k; ++i) {
+        const float score = scores[static_cast<size_t>(chosen_[Index(t, h) * k + i])];
+        hits += score >= enough;
+        held += std::exp(static_cast<double>(score) - max);
+      }
+      ++audit.queries;
+      audit.recall += static_cast<double>(hits) / static_cast<double>(k);
+      audit.mass += held / sum;
+    }
+  }
+  return audit;
 }
 
 // Queries that choose together: the softmax of each over all landmarks, its maximum over them, then the best k'.
@@ -394,7 +437,7 @@ void MemoryAttention::ChooseTogether(const LayerMemory& memory, const Chunk& chu
     const size_t first_head = chooser % head_sets * heads_each;
     const size_t first_row = chooser / head_sets;
     const size_t last_row = over_rows ? chunk.time : first_row + 1;
-    std::vector<float> scores(RoundUp(blocks, LandmarkPanels::kPanelColumns));
+    std::vector<float> scores(blocks);
     std::vector<float> together(blocks, kNothing);
     for (size_t t = first_row; t < last_row; ++t) {
       for (size_t h = first_head; h < first_head + heads_each; ++h) {
@@ -571,7 +614,7 @@ void MemoryAttention::Rank(const LayerMemory& memory, const Chunk& chunk) {
       // All as if they stood in slot 0: being recent is no merit.
       Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, h), turned.data());
       ScaleRow(factor, turned.data(), options_.dim);
-      ScoreLandmarks(memory.landmarks(h / group()), 1, turned.data(), columns, scores.data());
+      ScoreLandmarks(memory.landmarks(h / group()), 0, blocks, 1, turned.data(), columns, scores.data());
       const float max = *std::max_element(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(blocks));
       double sum = 0;
       for (size_t b = 0; b < blocks; ++b) sum += static_cast<double>(scores[b] = std::exp(scores[b] - max));

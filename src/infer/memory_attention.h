@@ -27,6 +27,24 @@ struct MemoryAttentionOptions {
   bool exact_positions = false;
   bool group_chooses_together = false;  // query heads that share a KV head choose the same blocks
   double miss_cutoff = 0;               // the context-miss token's share under which the memory is not read
+  // How landmarks are found where every query chooses for itself. Queries that choose together need all scores.
+  IndexKind index = IndexKind::kAuto;
+  bool audit = false;  // also score all landmarks, and count what the index missed
+};
+
+// What an index found, against all landmarks: sums over `queries`, each of a row and head of a layer.
+struct RetrievalAudit {
+  size_t queries = 0;
+  double recall = 0;  // part of the chosen blocks that are among the best
+  double mass = 0;    // part of the softmax over all landmarks that the chosen ones hold
+
+  void Add(const RetrievalAudit& other) {
+    queries += other.queries;
+    recall += other.recall;
+    mass += other.mass;
+  }
+  double MeanRecall() const { return queries == 0 ? 1 : recall / static_cast<double>(queries); }
+  double MeanMass() const { return queries == 0 ? 1 : mass / static_cast<double>(queries); }
 };
 
 // What a chunk read: [time][query_head][chosen] in text order, blocks numbered from the start of the text.
@@ -50,6 +68,7 @@ class MemoryAttention {
     // Or null: gets for each block of the memory the sum over rows and heads of its landmark's share among all
     // landmarks.
     std::vector<double>* ranking = nullptr;
+    std::vector<float>* searched = nullptr;  // or null: gets the queries that old landmarks were searched with
   };
 
   // Prepares what all layers of a chunk share. `memory` is any layer's: all have the same number of blocks.
@@ -61,6 +80,7 @@ class MemoryAttention {
   void set_top_k(size_t k) { options_.top_k = k; }
   size_t blocks_read() const { return blocks_read_; }      // of the last Run: reads of a block by a row and head
   size_t blocks_chosen() const { return blocks_chosen_; }  // the same with those that the context-miss token prevented
+  const RetrievalAudit& audit() const { return audit_; }   // of the last Run
   size_t workspace_bytes() const;
 
  private:
@@ -80,6 +100,7 @@ class MemoryAttention {
   void LocalTile(LayerMemory& memory, const Chunk& chunk);
   void LocalRows(LayerMemory& memory, const Chunk& chunk, size_t kv_head);
   void Choose(const LayerMemory& memory, const Chunk& chunk, const Unit& unit);
+  RetrievalAudit Audit(const LayerMemory& memory, const Chunk& chunk, const Unit& unit);
   void ChooseTogether(const LayerMemory& memory, const Chunk& chunk);
   void RowScores(const LayerMemory& memory, const Chunk& chunk, size_t row, size_t head, float* scores);
   void Read(const LayerMemory& memory, const Chunk& chunk, const Unit& unit);
@@ -111,6 +132,7 @@ class MemoryAttention {
   std::vector<float> saved_;     // of the tiled local attention
   size_t blocks_read_ = 0;
   size_t blocks_chosen_ = 0;
+  RetrievalAudit audit_;
 };
 
 }  // namespace cairn

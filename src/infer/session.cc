@@ -63,6 +63,8 @@ MemoryAttentionOptions AttentionOptions(const ModelConfig& config, const Session
   attention.exact_positions = options.exact_positions;
   attention.group_chooses_together = options.group_chooses_together;
   attention.miss_cutoff = options.miss_cutoff;
+  attention.index = options.index;
+  attention.audit = options.audit;
   return attention;
 }
 
@@ -100,7 +102,9 @@ Session::Session(const Session& other)
       last_reads_(other.last_reads_),
       blocks_read_(other.blocks_read_),
       blocks_chosen_(other.blocks_chosen_),
-      chunks_(other.chunks_) {}
+      chunks_(other.chunks_),
+      audit_(other.audit_),
+      queries_(other.queries_) {}
 
 Session Session::Fork() const { return Session(*this); }
 
@@ -108,7 +112,9 @@ void Session::Reset() {
   const ModelConfig& config = model_->config();
   const MemoryAttentionOptions attention = AttentionOptions(config, options_);
   layers_.clear();
-  for (size_t l = 0; l < config.num_hidden_layers; ++l) layers_.emplace_back(attention.block, attention.kv_heads);
+  for (size_t l = 0; l < config.num_hidden_layers; ++l) {
+    layers_.emplace_back(attention.block, attention.kv_heads, attention.index);
+  }
   cache_ = nullptr;
   file_blocks_.clear();
   tokens_.clear();
@@ -118,6 +124,8 @@ void Session::Reset() {
   blocks_read_ = 0;
   blocks_chosen_ = 0;
   chunks_ = 0;
+  audit_ = {};
+  queries_.assign(options_.record_queries ? config.num_hidden_layers : 0, {});
 }
 
 void Session::SetTopK(size_t k) {
@@ -234,10 +242,12 @@ void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const L
     chunk.miss_key = landmarks() && !layer.miss_key.empty() ? layer.miss_key.data() : nullptr;
     chunk.reads = options_.record_reads ? &reads_[l] : nullptr;
     chunk.ranking = ranking_;
+    chunk.searched = options_.record_queries ? &queries_[l] : nullptr;
     if (l == 0) attention_.Begin(layers_[l], chunk);
     attention_.Run(layers_[l], chunk);
     blocks_read_ += attention_.blocks_read();
     blocks_chosen_ += attention_.blocks_chosen();
+    audit_.Add(attention_.audit());
     layer.o.Multiply(rows, attended_.data(), x_.data(), true);
     normalise(layer.post_norm);
     layer.gate_up.Multiply(rows, normed_.data(), gate_up_.data());
@@ -316,6 +326,7 @@ Session::Counters Session::counters() const {
   counters.blocks_read = blocks_read_;
   counters.blocks_chosen = blocks_chosen_;
   counters.chunks = chunks_;
+  counters.audit = audit_;
   return counters;
 }
 

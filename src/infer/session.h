@@ -24,7 +24,10 @@ struct SessionOptions {
   bool group_chooses_together = false;           // query heads that share a KV head choose the same blocks
   double miss_cutoff = 0;                        // see MemoryAttentionOptions
   BlockFormat block_format = BlockFormat::kF16;  // how finished blocks are kept
+  IndexKind index = IndexKind::kAuto;            // how landmarks are found
+  bool audit = false;                            // also score all landmarks, and count what the index missed
   bool record_reads = false;                     // keep what the last chunk read
+  bool record_queries = false;  // keep the queries of the last chunk that old landmarks were scored with
 };
 
 // Attention as the model was trained, everything else by default.
@@ -84,6 +87,7 @@ class Session {
     size_t blocks_read = 0;      // reads of a block by a query since the start
     size_t blocks_chosen = 0;    // the same with those that the context-miss token prevented
     size_t chunks = 0;
+    RetrievalAudit audit;  // since the start; without `audit`, or where queries choose together, of no query
   };
   Counters counters() const;
 
@@ -103,6 +107,12 @@ class Session {
   // How much the landmarks of the memory answer to a text: for each block the sum over its tokens, the heads and the
   // layers of the landmark's share. Leaves the session as it was.
   std::vector<double> RankBlocks(std::span<const int32_t> tokens);
+
+  // How layer `layer` finds the landmarks of KV head `kv_head`, with their keys.
+  const LandmarkIndex& Landmarks(size_t layer, size_t kv_head) const { return layers_[layer].index(kv_head); }
+  // The queries that the old landmarks of each layer were searched with in the last chunk, turned to slot 0:
+  // [rows][query_head][dim]; empty without record_queries.
+  const std::vector<std::vector<float>>& LastQueries() const { return queries_; }
 
   // For benchmarks: copies of the finished blocks, their landmarks disturbed, until there are `blocks` of them. What is
   // generated afterwards has no meaning.
@@ -130,6 +140,8 @@ class Session {
   size_t blocks_read_ = 0;
   size_t blocks_chosen_ = 0;
   size_t chunks_ = 0;
+  RetrievalAudit audit_;
+  std::vector<std::vector<float>> queries_;
   // [rows][...], grown to the largest chunk.
   AlignedBuffer<float> x_, normed_, qkv_, attended_, gate_up_, act_, rstd_, head_;
 };

@@ -8,10 +8,10 @@
 
 namespace cairn {
 
-LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads)
+LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index)
     : shape_(shape),
       kv_heads_(kv_heads),
-      landmarks_(kv_heads, LandmarkPanels(shape.dim, shape.format != BlockFormat::kF32)) {}
+      landmarks_(kv_heads, OwnedLandmarkIndex(index, shape.dim, shape.format != BlockFormat::kF32)) {}
 
 float* LayerMemory::LocalKeys(size_t rows) {
   if (keys_.size() < rows * row_floats()) {
@@ -38,12 +38,13 @@ void LayerMemory::Finish(size_t rows) {
     const size_t at = b * columns * row + h * shape_.dim;
     StoreBlock(shape_, &keys_[at], &values_[at], row, fresh[b]->data() + h * shape_.bytes());
   });
-  for (size_t b = 0; b < finished; ++b) {
-    for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
-      landmarks_[h].Append(&keys_[(b * columns + shape_.tokens) * row + h * shape_.dim]);
+  // An index that is built anew uses all threads, so its head is not one of a parallel loop.
+  for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
+    for (size_t b = 0; b < finished; ++b) {
+      landmarks_[h].Add(&keys_[(b * columns + shape_.tokens) * row + h * shape_.dim]);
     }
-    blocks_.push_back(std::move(fresh[b]));
   }
+  for (auto& data : fresh) blocks_.push_back(std::move(data));
   unfinished_ = rows - finished * columns;
   if (finished == 0) return;
   const auto begin = static_cast<ptrdiff_t>(finished * columns * row);
@@ -59,7 +60,7 @@ void LayerMemory::Attach(std::shared_ptr<BlockCache> cache, size_t layer, std::v
   layer_ = layer;
   stored_ = std::move(stored);
   for (size_t b = 0; b < stored_.size(); ++b) {
-    for (size_t h = 0; h < kv_heads_; ++h) landmarks_[h].Append(&landmarks[(b * kv_heads_ + h) * shape_.dim]);
+    for (size_t h = 0; h < kv_heads_; ++h) landmarks_[h].Add(&landmarks[(b * kv_heads_ + h) * shape_.dim]);
   }
 }
 
@@ -86,7 +87,7 @@ void LayerMemory::KeepLatest(size_t limit) {
   blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(extra - from_file));
   forgotten_ += extra;
   if (shape_.landmark) {
-    for (LandmarkPanels& panels : landmarks_) panels.EraseFront(extra);
+    for (OwnedLandmarkIndex& index : landmarks_) index.EraseFront(extra);
   }
 }
 
@@ -125,9 +126,9 @@ void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
   std::vector<float> key(shape_.dim);
   for (size_t index = 0; index < wanted; ++index) {
     for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
-      landmarks_[h].Read(index % originals, key.data());
+      landmarks(h).Read(index % originals, key.data());
       for (float& x : key) x *= 1.0f + 0.5f * static_cast<float>(random.Uniform() - 0.5);
-      landmarks_[h].Append(key.data());
+      landmarks_[h].Add(key.data());
     }
     blocks_.push_back(std::move(copies[index]));
   }
@@ -135,7 +136,7 @@ void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
 
 size_t LayerMemory::bytes() const {
   size_t sum = blocks_.size() * kv_heads_ * shape_.bytes();
-  for (const LandmarkPanels& panels : landmarks_) sum += panels.bytes();
+  for (const OwnedLandmarkIndex& index : landmarks_) sum += index->bytes();
   return sum + (keys_.capacity() + values_.capacity()) * sizeof(float);
 }
 

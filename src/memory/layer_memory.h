@@ -7,13 +7,15 @@
 
 #include "attention/block_kernels.h"
 #include "memory/block_cache.h"
+#include "memory/landmark_index.h"
 
 namespace cairn {
 
-// Copying shares the finished blocks, which never change; the rest is copied.
+// Copying shares the finished blocks, which never change; the rest is copied. Whole blocks are found by an index of
+// their landmarks.
 class LayerMemory {
  public:
-  LayerMemory(const BlockShape& shape, size_t kv_heads);
+  LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index = IndexKind::kAuto);
 
   const BlockShape& shape() const { return shape_; }
   size_t kv_heads() const { return kv_heads_; }
@@ -30,7 +32,8 @@ class LayerMemory {
   // Starts to read blocks that are not in RAM.
   void Prefetch(std::span<const int32_t> indexes) const;
   // Only of blocks with landmarks.
-  const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]; }
+  const LandmarkIndex& index(size_t kv_head) const { return *landmarks_[kv_head]; }
+  const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]->keys(); }
 
   // The unfinished block, rows of [kv_head][dim].
   size_t unfinished() const { return unfinished_; }
@@ -68,7 +71,7 @@ class LayerMemory {
   std::vector<uint32_t> stored_;       // blocks in the file, before those in RAM
   std::vector<Data> blocks_;
   size_t forgotten_ = 0;
-  std::vector<LandmarkPanels> landmarks_;  // one a KV head
+  std::vector<OwnedLandmarkIndex> landmarks_;  // one a KV head
   size_t unfinished_ = 0;
   std::vector<float> keys_, values_;
 };
