@@ -23,7 +23,7 @@ std::string_view NameOf(IndexKind kind);  // "exact", "int8", "hierarchical", "i
 std::optional<IndexKind> IndexKindNamed(std::string_view name);
 bool HasIvf();  // whether FAISS was there when Cairn was built
 
-// What kAuto uses for so many landmarks. docs/landmark-index.md has the measurements behind it.
+// What kAuto uses for so many landmarks: kinds whose result is exact.
 IndexKind ChooseKind(size_t size);
 
 // Holds the keys too: whatever a kind keeps beside them, scores come from them. Search may run on several threads at
@@ -97,7 +97,7 @@ std::unique_ptr<LandmarkIndex> MakeExactIndex(LandmarkPanels keys);
 std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 
 // How much of the memory the searches that look at a part of it look at. The defaults find at least 98 of 100 of the
-// four best in measurements with real keys.
+// four best among the clustered random keys of the tests; `--audit` measures it on real ones.
 struct HierarchicalOptions {
   double visited = 0.35;  // leaves of 64 keys, as a part of all of them
   size_t visited_min = 8;
