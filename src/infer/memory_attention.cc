@@ -20,6 +20,14 @@ constexpr float kNothing = -1e37f;  // maximum of an empty group
 // Chunks up to this many rows go row by row instead of through the tiled kernel.
 constexpr size_t kFewRows = 8;
 
+// Cosines and sines of a position, [frequencies] each.
+void Angles(const std::vector<double>& frequencies, double position, float* cosine, float* sine) {
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    cosine[i] = static_cast<float>(std::cos(position * frequencies[i]));
+    sine[i] = static_cast<float>(std::sin(position * frequencies[i]));
+  }
+}
+
 void Grow(std::vector<float>& values, size_t size) {
   if (values.size() < size) values.resize(size);
 }
@@ -80,11 +88,10 @@ MemoryAttention::MemoryAttention(const MemoryAttentionOptions& options)
   CAIRN_CHECK(options.kv_heads >= 1 && options.query_heads % options.kv_heads == 0);
   CAIRN_CHECK(options.block.dim == options.dim && options.block.tokens >= 1);
   const size_t half = options.dim / 2;
+  offset_cosine_.resize(options.block.columns() * half);
+  offset_sine_.resize(options.block.columns() * half);
   for (size_t j = 0; j < options.block.columns(); ++j) {
-    for (size_t i = 0; i < half; ++i) {
-      offset_cosine_.push_back(static_cast<float>(std::cos(static_cast<double>(j) * options.frequencies[i])));
-      offset_sine_.push_back(static_cast<float>(std::sin(static_cast<double>(j) * options.frequencies[i])));
-    }
+    Angles(options.frequencies, static_cast<double>(j), &offset_cosine_[j * half], &offset_sine_[j * half]);
   }
 }
 
@@ -129,10 +136,7 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
     const size_t last = chunk.time >= 16 ? index + 1 : chunk.time;
     for (size_t t = index; t < last; ++t) {
       const double position = base + static_cast<double>(unfinished_ + t);
-      for (size_t i = 0; i < half; ++i) {
-        cosine_[t * half + i] = static_cast<float>(std::cos(position * options_.frequencies[i]));
-        sine_[t * half + i] = static_cast<float>(std::sin(position * options_.frequencies[i]));
-      }
+      Angles(options_.frequencies, position, &cosine_[t * half], &sine_[t * half]);
     }
   });
   const size_t cells = chunk.time * options_.query_heads;
@@ -140,6 +144,10 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   if (chosen_.size() < cells * chosen_count_) chosen_.resize(cells * chosen_count_);
   Grow(gates_, cells * chosen_count_);
   if (chunk.miss_key == nullptr) return;
+  // At position -1; slots stand between it and the chunk.
+  miss_cosine_.resize(half);
+  miss_sine_.resize(half);
+  Angles(options_.frequencies, -1.0 - static_cast<double>(prefix_ * columns), miss_cosine_.data(), miss_sine_.data());
   for (std::vector<float>* values : {&memory_max_, &memory_sum_, &miss_share_}) Grow(*values, cells);
   Grow(memory_out_, cells * options_.dim);
 }
@@ -148,16 +156,8 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
   const size_t kv_heads = options_.kv_heads;
   AppendLocal(memory, chunk);
   if (chunk.miss_key != nullptr) {
-    // At position -1; slots stand between it and the chunk.
-    const double position = -1.0 - static_cast<double>(prefix_ * options_.block.columns());
-    const size_t half = options_.dim / 2;
-    std::vector<float> cosine(half), sine(half);
-    for (size_t i = 0; i < half; ++i) {
-      cosine[i] = static_cast<float>(std::cos(position * options_.frequencies[i]));
-      sine[i] = static_cast<float>(std::sin(position * options_.frequencies[i]));
-    }
     miss_key_.assign(chunk.miss_key, chunk.miss_key + kv_heads * options_.dim);
-    RunRotary(1, {miss_key_.data(), miss_key_.size(), kv_heads, options_.dim, cosine.data(), sine.data(), 1,
+    RunRotary(1, {miss_key_.data(), miss_key_.size(), kv_heads, options_.dim, miss_cosine_.data(), miss_sine_.data(), 1,
                   options_.rotary == RotaryLayout::kInterleaved, false});
   }
   if (chunk.ranking != nullptr) Rank(memory, chunk);

@@ -122,6 +122,7 @@ class MemoryAttention {
   std::vector<float> cosine_, sine_;                // of the chunk's rows, [time][dim / 2]
   std::vector<float> offset_cosine_, offset_sine_;  // of the places in a block, [columns][dim / 2]
   std::vector<float> miss_key_;                     // rotated, [kv_head][dim]
+  std::vector<float> miss_cosine_, miss_sine_;      // of its position, [dim / 2]
 
   // Of the layer, [time][query_head].
   std::vector<float> max_, sum_;                             // home group

@@ -18,7 +18,7 @@ struct SessionOptions {
   size_t block_length = 0;                             // L; 0: the model's
   size_t top_k = 4;                                    // blocks retrieved
   size_t chunk_length = 0;   // ordinary tokens fed at once; 0: what the trained context allows
-  size_t memory_blocks = 0;  // blocks kept, the latest ones; 0: all
+  size_t memory_blocks = 0;  // blocks kept, the latest ones (full attention: tokens, in pages of 64); 0: all
   Granularity granularity = Granularity::kHeadAndToken;
   bool exact_positions = false;                  // true distances instead of slots
   bool group_chooses_together = false;           // query heads that share a KV head choose the same blocks

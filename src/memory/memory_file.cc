@@ -245,7 +245,7 @@ struct MemoryFile::Segment {
 MemoryFile::MemoryFile(const std::filesystem::path& path) : name_(path.string()) {
   fd_ = OpenFile(path, O_RDONLY);
   try {
-    ReadHeader();
+    identity_ = ReadIdentity(fd_, name_);
     ReadSegments();
   } catch (...) {
     close(fd_);
@@ -274,8 +274,6 @@ std::shared_ptr<const MemoryFile> MemoryFile::Reopened() const {
 MemoryFile::~MemoryFile() { close(fd_); }
 
 size_t MemoryFile::commits() const { return segments_.size(); }
-
-void MemoryFile::ReadHeader() { identity_ = ReadIdentity(fd_, name_); }
 
 void MemoryFile::ReadSegments() {
   // The slot is read first: what it promises must be found.

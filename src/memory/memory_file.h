@@ -80,12 +80,9 @@ class MemoryFile {
   void ReadRecord(size_t block, size_t layer, std::byte* out) const;
 
  private:
-  friend class MemoryWriter;
-  friend struct MemoryCheck;
   struct Segment;
 
   MemoryFile(const MemoryFile& other);
-  void ReadHeader();
   void ReadSegments();
   const Segment& SegmentOf(size_t block) const;
 
