@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "data/prepare.h"
+#include "data/recall_rows.h"
 #include "data/token_dataset.h"
 #include "formats/model_tokenizer.h"
 
@@ -133,6 +134,67 @@ void AddVerify(CLI::App& parent) {
   });
 }
 
+void AddRecall(CLI::App& parent) {
+  CLI::App* verb = parent.add_subcommand("recall", "Show rows that hide facts in the text and ask for them");
+  struct Options {
+    std::filesystem::path directory, tokenizer;
+    RecallConfig recall;
+    size_t context = 512, rows = 1;
+    uint64_t seed = 1;
+    bool json = false;
+  };
+  auto options = std::make_shared<Options>();
+  verb->add_option("DIR", options->directory, "Directory that 'cairn data prepare' wrote")->required();
+  verb->add_option("-t,--tokenizer", options->tokenizer, "The tokenizer that it was made with")->required();
+  verb->add_option("-n,--rows", options->rows, "Rows to show")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  verb->add_option("--context", options->context, "Tokens of a row")
+      ->check(CLI::Range(128, 1'000'000))
+      ->capture_default_str();
+  verb->add_option("--facts", options->recall.facts, "Most facts of a row")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  verb->add_option("--repeated-filler", options->recall.repeated_filler,
+                   "Part of the rows with sentences over and over")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  verb->add_option("--seed", options->seed, "The same seed gives the same rows")->capture_default_str();
+  verb->add_flag("--json", options->json, "One JSON object a row: text, and the answers' byte ranges");
+  verb->footer(
+      "Training uses such rows when the run file has data.recall; answers, which carry the loss, stand in [[ ]].\n\n"
+      "Example:\n  cairn data recall data -t tok.model -n 3");
+  verb->callback([options] {
+    const auto tokenizer = LoadTokenizerOrModel(options->tokenizer);
+    const auto data = TokenDataset::Open(options->directory, kTrainSplit);
+    data->CheckTokenizer(*tokenizer);
+    BatchOptions batch_options;
+    batch_options.context_length = options->context;
+    const BatchMaker maker({data}, batch_options);  // complains when there is too little text
+    const RecallRows rows(*data, tokenizer, batch_options, options->recall);
+    for (size_t row = 0; row < options->rows; ++row) {
+      Random random(Random(options->seed + row).Next());
+      std::vector<int32_t> text(options->context + 1);
+      data->Read(random.Below(data->token_count() - text.size()), text);
+      const RecallRows::Row made = rows.Make(text, row % 4 == 0, random);
+      std::string shown;
+      auto answers = OrderedJson::array();
+      for (size_t i = 0; i < made.tokens.size();) {
+        size_t end = i;
+        while (end < made.tokens.size() && made.answer[end] == made.answer[i]) ++end;
+        const std::string piece = tokenizer->DecodeMiddle(std::span(made.tokens).subspan(i, end - i));
+        if (made.answer[i] != 0) answers.push_back({shown.size(), shown.size() + piece.size()});
+        shown += made.answer[i] != 0 && !options->json ? "[[" + piece + "]]" : piece;
+        i = end;
+      }
+      if (options->json) {
+        fmt::print("{}\n", OrderedJson{{"text", shown}, {"answers", answers}}.dump(
+                               -1, ' ', false, nlohmann::json::error_handler_t::replace));
+      } else {
+        fmt::print("{}{}\n", row > 0 ? "----\n" : "", shown);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void AddDataVerb(CLI::App& root, int&) {
@@ -144,6 +206,7 @@ void AddDataVerb(CLI::App& root, int&) {
   AddPrepare(*verb);
   AddInfo(*verb);
   AddVerify(*verb);
+  AddRecall(*verb);
 }
 
 }  // namespace cairn

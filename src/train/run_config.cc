@@ -86,6 +86,19 @@ class Section {
   std::set<std::string, std::less<>> taken_;
 };
 
+RecallConfig ParseRecall(const Json& json, const std::string& name) {
+  RecallConfig recall;
+  Section section(json, name, "data.recall.");
+  section.Required("share", "the part of the rows that hide facts, from 0 to 1");
+  section.Number("share", recall.share);
+  section.Count("facts", recall.facts);
+  section.Number("text_targets", recall.text_targets);
+  section.Number("echo", recall.echo);
+  section.Number("repeated_filler", recall.repeated_filler);
+  section.RefuseOthers();
+  return recall;
+}
+
 DataConfig ParseData(const Json& json, const std::string& name, const fs::path& directory) {
   DataConfig data;
   Section section(json, name, "data.");
@@ -98,6 +111,7 @@ DataConfig ParseData(const Json& json, const std::string& name, const fs::path& 
     }
     data.documents = *documents == "joined" ? DocumentHandling::kJoined : DocumentHandling::kSeparate;
   }
+  if (const Json* recall = section.Find("recall"); recall != nullptr) data.recall = ParseRecall(*recall, name);
   section.RefuseOthers();
   return data;
 }
@@ -211,6 +225,21 @@ void ValidateRunConfig(const RunConfig& config) {
   if (!config.data.validation && t.validate_every > 0) {
     Fail("'{}': training.validate_every is {}, but there is no data.validation", config.name, t.validate_every);
   }
+  if (config.data.recall) {
+    const RecallConfig& recall = *config.data.recall;
+    const auto part = [&](double value, const char* what) {
+      check.Real(value, value >= 0 && value <= 1, what, "from 0 to 1");
+    };
+    part(recall.share, "data.recall.share");
+    part(recall.text_targets, "data.recall.text_targets");
+    part(recall.echo, "data.recall.echo");
+    part(recall.repeated_filler, "data.recall.repeated_filler");
+    check.Range(recall.facts, 1, 1000, "data.recall.facts");
+    if (t.context_length < 128) {
+      Fail("'{}': training.context_length is {}; data.recall needs 128 positions at least", config.name,
+           t.context_length);
+    }
+  }
   if (config.lora) {
     const LoraConfig& lora = *config.lora;
     if (config.model) Fail("'{}': lora is for 'cairn tune'; a model from scratch has no weights to adapt", config.name);
@@ -319,6 +348,13 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
   Json out;
   out["model"] = Json::parse(ToJson(model));
   out["data"] = {{"documents", config.data.documents == DocumentHandling::kJoined ? "joined" : "separate"}};
+  if (const auto& recall = config.data.recall; recall) {
+    out["data"]["recall"] = {{"share", recall->share},
+                             {"facts", recall->facts},
+                             {"text_targets", recall->text_targets},
+                             {"echo", recall->echo},
+                             {"repeated_filler", recall->repeated_filler}};
+  }
   out["training"] = {{"context_length", t.context_length},
                      {"batch_rows", t.batch_rows},
                      {"accumulate", t.accumulate},

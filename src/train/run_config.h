@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/batches.h"
+#include "data/recall_rows.h"
 #include "model/config.h"
 #include "tokenizer/tokenizer.h"
 
@@ -19,6 +20,7 @@ struct DataConfig {
   std::filesystem::path train;                      // made by `cairn data prepare`
   std::optional<std::filesystem::path> validation;  // may be the same directory
   DocumentHandling documents = DocumentHandling::kJoined;
+  std::optional<RecallConfig> recall;  // rows that hide facts and ask for them
 };
 
 struct TrainingConfig {

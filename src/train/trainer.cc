@@ -92,6 +92,8 @@ class Trainer {
   BatchOptions batch_options_;
   std::unique_ptr<BatchMaker> batches_;
   std::unique_ptr<SequentialBatches> validation_;
+  std::unique_ptr<RecallRows> recall_;             // of the training, or null
+  std::unique_ptr<RecallRows> recall_validation_;  // every row hides facts, only answers are scored
   std::unique_ptr<Trainable> trainable_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Parameters> gradients_;
@@ -160,6 +162,16 @@ void Trainer::OpenData() {
   essence_ = essence.dump();
   if (data.validation) {
     validation_ = std::make_unique<SequentialBatches>(check(OpenValidation(*data.validation)), batch_options_);
+  }
+  if (data.recall) {
+    recall_ = std::make_unique<RecallRows>(*train, job_.tokenizer, batch_options_, *data.recall);
+    RecallConfig answers = *data.recall;
+    answers.share = 1;
+    answers.echo = 0;
+    answers.text_targets = 0;
+    BatchOptions other = batch_options_;
+    other.seed = ~other.seed;
+    recall_validation_ = std::make_unique<RecallRows>(*train, job_.tokenizer, other, answers);
   }
 }
 
@@ -281,6 +293,7 @@ double Trainer::Step(uint64_t step, double& norm) {
   double counts[] = {0};
   for (size_t m = 0; m < micro_.size(); ++m) {
     batches_->Fill(step * training_.accumulate + m, micro_[m]);
+    if (recall_) recall_->Apply(step * training_.accumulate + m, micro_[m]);
     counts[0] += static_cast<double>(micro_[m].scored);
   }
   communicator_.Sum(counts);
@@ -324,28 +337,33 @@ double Trainer::Step(uint64_t step, double& norm) {
 double Trainer::Validate() {
   const uint64_t all = validation_->batch_count();
   const uint64_t count = training_.validation_batches == 0 ? all : std::min(all, training_.validation_batches);
-  double sums[] = {0, 0};
+  double sums[] = {0, 0, 0, 0};  // loss and targets of the text, and of answers
   Batch batch;
+  const auto evaluate = [&](uint64_t i, double& loss, double& targets) {
+    EngineBatch plain = Decorate(batch, i);
+    plain.positions = nullptr;
+    loss += engine_->Evaluate(*job_.weights, plain);
+    targets += static_cast<double>(batch.scored);
+  };
   for (uint64_t i = 0; i < count; ++i) {
     // Spread over the whole text; true positions.
     validation_->Fill(
         static_cast<uint64_t>(static_cast<double>(i) * static_cast<double>(all) / static_cast<double>(count)), batch);
-    EngineBatch plain = Decorate(batch, i);
-    plain.positions = nullptr;
-    sums[0] += engine_->Evaluate(*job_.weights, plain);
-    sums[1] += static_cast<double>(batch.scored);
+    evaluate(i, sums[0], sums[1]);
+    if (!recall_validation_) continue;
+    recall_validation_->Apply(i, batch);
+    if (batch.scored > 0) evaluate(i, sums[2], sums[3]);
   }
   communicator_.Sum(sums);
   if (sums[1] == 0) Fail("the validation data has no target at all");
   validation_loss_ = sums[0] / sums[1];
   if (leads()) {
-    log_->Write({{"type", "validation"},
-                 {"step", state_.step},
-                 {"loss", *validation_loss_},
-                 {"perplexity", std::exp(*validation_loss_)},
-                 {"tokens", state_.tokens},
-                 {"targets", static_cast<uint64_t>(sums[1])},
-                 {"seconds", state_.seconds}});
+    Json record{{"type", "validation"},      {"step", state_.step},
+                {"loss", *validation_loss_}, {"perplexity", std::exp(*validation_loss_)},
+                {"tokens", state_.tokens},   {"targets", static_cast<uint64_t>(sums[1])},
+                {"seconds", state_.seconds}};
+    if (sums[3] > 0) record["answer_loss"] = sums[2] / sums[3];
+    log_->Write(record);
   }
   return *validation_loss_;
 }

@@ -1,0 +1,238 @@
+#include "data/recall_rows.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace cairn {
+
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+// Something that is put into the text.
+struct Insert {
+  size_t cut;    // before this token of the text
+  size_t order;  // of those at the same cut
+  Tokens tokens;
+  size_t answer_begin = 0, answer_end = 0;  // in `tokens`
+};
+
+void Add(Tokens& to, const Tokens& from) { to.insert(to.end(), from.begin(), from.end()); }
+
+// Words of the text that are asked for by the words before them.
+struct Quote {
+  size_t begin, asked, end;  // tokens of the text: [begin, asked) are shown, [asked, end) are the answer
+};
+
+}  // namespace
+
+RecallRows::RecallRows(const TokenDataset& dataset, std::shared_ptr<const Tokenizer> tokenizer,
+                       const BatchOptions& options, const RecallConfig& config)
+    : tokenizer_(std::move(tokenizer)), options_(options), config_(config), words_(dataset, *tokenizer_) {
+  begins_word_.resize(tokenizer_->vocab_size());
+  for (size_t id = 0; id < begins_word_.size(); ++id) {
+    const std::string bytes = tokenizer_->TokenBytes(static_cast<int32_t>(id));
+    begins_word_[id] = !bytes.empty() && (bytes[0] == ' ' || bytes[0] == '\n');
+  }
+}
+
+// The beginning of a word near a part of the text.
+size_t RecallRows::CutAt(std::span<const int32_t> filler, double share) const {
+  size_t cut = std::min(static_cast<size_t>(share * static_cast<double>(filler.size() + 1)), filler.size());
+  for (size_t i = 0; i < 8 && cut < filler.size() && begins_word_[static_cast<size_t>(filler[cut])] == 0; ++i) ++cut;
+  return cut;
+}
+
+RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, Random& random) const {
+  const size_t size = text.size();
+  const bool repeated = random.Uniform() < config_.repeated_filler;
+  Tokens filler(text.begin(), text.end());
+  if (repeated) {
+    const Tokens once = tokenizer_->EncodeMiddle(DrawRepeatedFiller(words_, random));
+    const size_t phase = random.Below(once.size());
+    for (size_t i = 0; i < size; ++i) filler[i] = once[(i + phase) % once.size()];
+  }
+
+  const size_t most = 1 + random.Below(config_.facts);
+  const std::vector<RecallFact> facts = DrawFacts(words_, most, pass_key, random);
+  const size_t asked = most - random.Below(most / 2 + 1);
+  const bool lines = random.Uniform() < 0.5;
+  std::vector<Insert> statements, questions;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    Insert statement;
+    statement.tokens = tokenizer_->EncodeMiddle((lines ? "\n" : " ") + facts[i].statement + (lines ? "\n" : ""));
+    statements.push_back(std::move(statement));
+    if (i >= asked) continue;
+    Insert question;
+    question.tokens = tokenizer_->EncodeMiddle((random.Uniform() < 0.7 ? "\n" : " ") + facts[i].question);
+    question.answer_begin = question.tokens.size();
+    Add(question.tokens, tokenizer_->EncodeMiddle(facts[i].answer));
+    if (!facts[i].end.empty()) Add(question.tokens, tokenizer_->EncodeMiddle(facts[i].end));
+    question.answer_end = question.tokens.size();
+    Add(question.tokens, tokenizer_->EncodeMiddle("\n"));
+    questions.push_back(std::move(question));
+  }
+  size_t quotes = repeated ? 0 : random.Below(4);
+  constexpr size_t kQuoteTokens = 48;  // at most, question and answer
+  const auto used = [&] {
+    size_t tokens = quotes * kQuoteTokens + 1;
+    for (const Insert& insert : statements) tokens += insert.tokens.size();
+    for (const Insert& insert : questions) tokens += insert.tokens.size();
+    return tokens;
+  };
+  // At least a quarter is text. Facts that are not asked for go first.
+  while (used() + size / 4 > size && (quotes > 0 || !statements.empty())) {
+    if (quotes > 1) {
+      --quotes;
+    } else if (statements.size() > questions.size() || (statements.size() > 1 && !questions.empty())) {
+      if (statements.size() == questions.size()) questions.pop_back();
+      statements.pop_back();
+    } else if (quotes > 0) {
+      --quotes;
+    } else {
+      statements.clear();
+      questions.clear();
+    }
+  }
+  filler.resize(size - std::min(size, used()));
+
+  std::vector<Quote> quoted;
+  for (size_t i = 0; i < quotes && filler.size() > 40; ++i) {
+    const size_t shown = 6 + random.Below(12), told = 3 + random.Below(10);
+    const size_t begin = CutAt(filler, random.Uniform() * 0.9);
+    if (begin + shown + told > filler.size()) continue;
+    quoted.push_back({begin, begin + shown, begin + shown + told});
+  }
+  // Nothing is put into a quoted passage.
+  const auto outside = [&](size_t cut) {
+    for (size_t again = 0; again < quoted.size(); ++again) {
+      for (const Quote& quote : quoted) {
+        if (cut > quote.begin && cut < quote.end) cut = quote.end;
+      }
+    }
+    return cut;
+  };
+  const bool at_end = random.Uniform() < 0.7;
+  std::vector<Insert> inserts;
+  for (size_t i = 0; i < statements.size(); ++i) {
+    const double place = random.Uniform();
+    statements[i].cut = outside(CutAt(filler, place));
+    statements[i].order = random.Below(1000);
+    if (i < questions.size()) {
+      questions[i].cut = at_end ? filler.size() : outside(CutAt(filler, place + (1 - place) * random.Uniform()));
+      questions[i].order = 1000 + random.Below(1000);
+    }
+  }
+  for (const Quote& quote : quoted) {
+    Insert question;
+    const double place = static_cast<double>(quote.end) / static_cast<double>(filler.size());
+    question.cut =
+        at_end ? filler.size() : std::max(quote.end, outside(CutAt(filler, place + (1 - place) * random.Uniform())));
+    question.order = 1000 + random.Below(1000);
+    question.tokens = tokenizer_->EncodeMiddle(std::string("\n").append(DrawQuoteIntroduction(random)));
+    const auto at = [&](size_t i) { return filler.begin() + static_cast<ptrdiff_t>(i); };
+    question.tokens.insert(question.tokens.end(), at(quote.begin), at(quote.asked));
+    question.answer_begin = question.tokens.size();
+    question.tokens.insert(question.tokens.end(), at(quote.asked), at(quote.end));
+    question.answer_end = question.tokens.size();
+    Add(question.tokens, tokenizer_->EncodeMiddle("\n"));
+    questions.push_back(std::move(question));
+  }
+  for (Insert& insert : statements) inserts.push_back(std::move(insert));
+  for (Insert& insert : questions) inserts.push_back(std::move(insert));
+  std::sort(inserts.begin(), inserts.end(),
+            [](const Insert& a, const Insert& b) { return std::pair(a.cut, a.order) < std::pair(b.cut, b.order); });
+
+  Row row;
+  if (tokenizer_->bos() && random.Uniform() < 0.5) row.tokens.push_back(*tokenizer_->bos());
+  row.answer.resize(row.tokens.size());
+  size_t at = 0;
+  const auto take = [&](size_t end) {
+    row.tokens.insert(row.tokens.end(), filler.begin() + static_cast<ptrdiff_t>(at),
+                      filler.begin() + static_cast<ptrdiff_t>(end));
+    at = end;
+    row.answer.resize(row.tokens.size());
+  };
+  for (const Insert& insert : inserts) {
+    take(insert.cut);
+    for (size_t i = 0; i < insert.tokens.size(); ++i) {
+      row.tokens.push_back(insert.tokens[i]);
+      row.answer.push_back(i >= insert.answer_begin && i < insert.answer_end);
+    }
+  }
+  take(filler.size());
+  // Rounding left some places; text fills them.
+  for (size_t i = 0; row.tokens.size() < size; ++i) row.tokens.push_back(text[i]);
+  row.tokens.resize(size);
+  row.answer.resize(size);
+  return row;
+}
+
+RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> passage, Random& random) const {
+  Tokens text(passage.begin(), passage.end());
+  const size_t half = text.size() / 2;
+  // Half of them are made of single tokens of the text, so that only copying helps.
+  if (random.Uniform() < 0.5) {
+    for (size_t i = 0; i < half; ++i) text[i] = passage[half + random.Below(text.size() - half)];
+  }
+  std::vector<std::pair<size_t, size_t>> passages;
+  for (size_t begin = 0; begin < half;) {
+    const size_t end = std::min(half, begin + 8 + random.Below(56));
+    passages.emplace_back(begin, end);
+    begin = end;
+  }
+  for (size_t i = passages.size(); i > 1; --i) std::swap(passages[i - 1], passages[random.Below(i)]);
+  Row row;
+  row.tokens.assign(text.begin(), text.begin() + static_cast<ptrdiff_t>(half));
+  row.answer.resize(half);
+  for (const auto& [begin, end] : passages) {
+    for (size_t i = begin; i < end; ++i) {
+      row.tokens.push_back(text[i]);
+      row.answer.push_back(i >= begin + 2);
+    }
+  }
+  while (row.tokens.size() < text.size()) row.tokens.push_back(text[row.tokens.size()]);
+  row.answer.resize(text.size());
+  return row;
+}
+
+void RecallRows::Apply(uint64_t step, Batch& batch) const {
+  Tokens tokens;
+  batch.scored = 0;
+  for (size_t row = 0; row < batch.rows; ++row) {
+    const uint64_t sample = (step * options_.world + options_.rank) * batch.rows + row;
+    Random random(Random(options_.seed * 0x9e3779b97f4a7c15u + 3 * sample + 2).Next());
+    int32_t* ids = &batch.input_ids[row * batch.positions];
+    int32_t* targets = &batch.targets[row * batch.positions];
+    const auto landmark = [&](size_t i) { return options_.block_length > 0 && ids[i] == options_.landmark_id; };
+    Row made;
+    if (random.Uniform() < config_.share) {
+      tokens.clear();
+      int32_t last = kIgnoredTarget;
+      for (size_t i = 0; i < batch.positions; ++i) {
+        if (landmark(i)) continue;
+        if (targets[i] == kIgnoredTarget) break;  // padding
+        tokens.push_back(ids[i]);
+        last = targets[i];
+      }
+      if (last != kIgnoredTarget) tokens.push_back(last);
+      if (!tokens.empty()) {
+        made = random.Uniform() < config_.echo ? MakeEcho(tokens, random)
+                                               : Make(tokens, row == 0 && random.Uniform() < 0.6, random);
+        FillRow(made.tokens, options_, {ids, batch.positions}, {targets, batch.positions});
+      }
+    }
+    size_t next = 1;  // the token that the position's target is
+    for (size_t i = 0; i < batch.positions; ++i) {
+      if (landmark(i)) continue;
+      const bool answer = next < made.answer.size() && made.answer[next] != 0;
+      ++next;
+      if (targets[i] == kIgnoredTarget) continue;
+      if (!answer && random.Uniform() >= config_.text_targets) targets[i] = kIgnoredTarget;
+      batch.scored += targets[i] != kIgnoredTarget;
+    }
+  }
+}
+
+}  // namespace cairn

@@ -1,0 +1,53 @@
+// Rows of a batch that hide facts in their text and ask for them: training of recall, at no cost in data on disk.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "data/batches.h"
+#include "data/recall_tasks.h"
+
+namespace cairn {
+
+struct RecallConfig {
+  double share = 0;              // of the rows that hide facts; 0: no row
+  size_t facts = 8;              // most facts of a row
+  double text_targets = 1;       // part of the targets that carry loss where the text is no answer; answers always do
+  double echo = 0;               // part of those rows whose second half repeats passages of the first, in another order
+  double repeated_filler = 0.1;  // part of those rows whose text is a few sentences over and over
+
+  bool operator==(const RecallConfig&) const = default;
+};
+
+// Turns rows of text into rows of facts, text and questions, the same for the same seed and row. Immutable and
+// thread-safe.
+class RecallRows {
+ public:
+  RecallRows(const TokenDataset& dataset, std::shared_ptr<const Tokenizer> tokenizer, const BatchOptions& options,
+             const RecallConfig& config);
+
+  // `batch` as BatchMaker filled it for this step. The first row may have a fact without a name ("the pass key"): rows
+  // that are each other's distractors must not contradict each other.
+  void Apply(uint64_t step, Batch& batch) const;
+
+  // One row, for people: its tokens, and which of them are answers.
+  struct Row {
+    std::vector<int32_t> tokens;
+    std::vector<uint8_t> answer;
+  };
+  // `text`: at most OrdinaryTokens() + 1 tokens, as many as the row will have.
+  Row Make(std::span<const int32_t> text, bool pass_key, Random& random) const;
+  // Passages of the text, then the same passages in another order; from its third token on a passage is an answer.
+  Row MakeEcho(std::span<const int32_t> passage, Random& random) const;
+
+ private:
+  size_t CutAt(std::span<const int32_t> filler, double share) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  const BatchOptions options_;
+  const RecallConfig config_;
+  const WordList words_;
+  std::vector<uint8_t> begins_word_;  // by token
+};
+
+}  // namespace cairn

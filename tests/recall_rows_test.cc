@@ -1,0 +1,171 @@
+// Rows that hide facts: every answer can be read from the row before it, and nothing else changes.
+#include "data/recall_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "data/prepare.h"
+#include "tests/test_files.h"
+#include "tokenizer/train.h"
+
+namespace cairn {
+namespace {
+
+// A small text of many different words and names, with a tokenizer of its own.
+class RecallRowsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Random random(7);
+    std::string text;
+    const auto syllables = [&](size_t count) {
+      std::string word;
+      for (size_t i = 0; i < count; ++i) {
+        word += "bdfgklmnprst"[random.Below(12)];
+        word += "aeiou"[random.Below(5)];
+      }
+      return word;
+    };
+    std::vector<std::string> words, names;
+    for (size_t i = 0; i < 400; ++i) words.push_back(syllables(2 + random.Below(2)));
+    for (size_t i = 0; i < 60; ++i) {
+      names.push_back(syllables(3) + "x");
+      names.back()[0] = static_cast<char>(names.back()[0] - 'a' + 'A');
+    }
+    for (size_t sentence = 0; sentence < 3000; ++sentence) {
+      text += names[random.Below(names.size())];
+      for (size_t i = 0; i < 8; ++i) text += " " + words[random.Below(words.size())];
+      text += sentence % 5 == 4 ? ".\n" : ". ";
+    }
+    std::ofstream(directory_ / "text.txt") << text;
+    TokenizerTraining training;
+    training.files = {directory_ / "text.txt"};
+    training.vocab_size = 600;
+    tokenizer_ = TrainTokenizer(training);
+    PrepareOptions prepare;
+    prepare.inputs = training.files;
+    prepare.tokenizer = tokenizer_;
+    prepare.output = directory_ / "data";
+    PrepareData(prepare);
+    dataset_ = TokenDataset::Open(directory_ / "data");
+    options_.context_length = 512;
+    options_.block_length = 50;
+    options_.landmark_id = *tokenizer_->landmark();
+    options_.batch_size = 4;
+    options_.seed = 3;
+  }
+
+  Batch Fill(const RecallConfig& config, uint64_t step) const {
+    Batch batch;
+    BatchMaker({dataset_}, options_).Fill(step, batch);
+    RecallRows(*dataset_, tokenizer_, options_, config).Apply(step, batch);
+    return batch;
+  }
+
+  ScratchDirectory directory_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const TokenDataset> dataset_;
+  BatchOptions options_;
+};
+
+TEST_F(RecallRowsTest, EveryAnswerStandsInTheRowBefore) {
+  RecallConfig config;
+  config.share = 1;
+  const RecallRows rows(*dataset_, tokenizer_, options_, config);
+  size_t answers = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed);
+    std::vector<int32_t> text(OrdinaryTokens(512, 50) + 1);
+    dataset_->Read(seed * 11, text);
+    const RecallRows::Row row = rows.Make(text, seed % 3 == 0, random);
+    ASSERT_EQ(row.tokens.size(), text.size());
+    ASSERT_EQ(row.answer.size(), text.size());
+    std::string before;
+    for (size_t i = 0; i < row.tokens.size();) {
+      size_t end = i;
+      while (end < row.tokens.size() && row.answer[end] == row.answer[i]) ++end;
+      std::string piece = tokenizer_->DecodeMiddle(std::span(row.tokens).subspan(i, end - i));
+      if (row.answer[i] != 0) {
+        ++answers;
+        std::string value = piece;
+        if (value.ends_with(".")) value.pop_back();
+        if (value.starts_with(" ")) value.erase(0, 1);  // a statement may begin with it
+        EXPECT_NE(before.find(value), std::string::npos) << "seed " << seed << ": '" << piece << "' after\n" << before;
+      }
+      before += piece;
+      i = end;
+    }
+  }
+  EXPECT_GT(answers, 400u);
+}
+
+TEST_F(RecallRowsTest, OnlyAnswersAreScoredWhereTheTextIsNot) {
+  RecallConfig config;
+  config.share = 1;
+  config.text_targets = 0;
+  const Batch batch = Fill(config, 5);
+  size_t scored = 0;
+  for (const int32_t target : batch.targets) scored += target != kIgnoredTarget;
+  EXPECT_EQ(scored, batch.scored);
+  EXPECT_GT(scored, 0u);
+  EXPECT_LT(scored, batch.targets.size() / 2);
+  for (size_t i = 0; i < batch.input_ids.size(); ++i) {
+    const bool landmark = i % batch.positions % 51 == 50;
+    EXPECT_EQ(batch.input_ids[i] == options_.landmark_id, landmark) << i;
+    if (landmark) {
+      EXPECT_EQ(batch.targets[i], kIgnoredTarget) << i;
+    }
+  }
+}
+
+TEST_F(RecallRowsTest, WithoutAShareTheBatchIsTheText) {
+  Batch plain;
+  BatchMaker({dataset_}, options_).Fill(2, plain);
+  const Batch batch = Fill({}, 2);
+  EXPECT_EQ(batch.input_ids, plain.input_ids);
+  EXPECT_EQ(batch.targets, plain.targets);
+  EXPECT_EQ(batch.scored, plain.scored);
+}
+
+TEST_F(RecallRowsTest, TheSameStepGivesTheSameRows) {
+  RecallConfig config;
+  config.share = 0.8;
+  config.echo = 0.3;
+  config.text_targets = 0.3;
+  const Batch first = Fill(config, 9), again = Fill(config, 9), other = Fill(config, 10);
+  EXPECT_EQ(first.input_ids, again.input_ids);
+  EXPECT_EQ(first.targets, again.targets);
+  EXPECT_NE(first.input_ids, other.input_ids);
+}
+
+TEST_F(RecallRowsTest, AnEchoRepeatsPassages) {
+  RecallConfig config;
+  const RecallRows rows(*dataset_, tokenizer_, options_, config);
+  std::vector<int32_t> text(401);
+  dataset_->Read(100, text);
+  Random random(1);
+  const RecallRows::Row row = rows.MakeEcho(text, random);
+  ASSERT_EQ(row.tokens.size(), text.size());
+  for (size_t i = 0; i < row.tokens.size(); ++i) {
+    if (row.answer[i] == 0) continue;
+    // The two tokens before it and it stand together in the first half.
+    const auto begin = row.tokens.begin() + static_cast<ptrdiff_t>(i) - 2;
+    const auto half = row.tokens.begin() + 200;
+    EXPECT_NE(std::search(row.tokens.begin(), half, begin, begin + 3), half) << i;
+  }
+}
+
+TEST_F(RecallRowsTest, TooFewWordsAreAnError) {
+  std::ofstream(directory_ / "poor.txt") << "to be or not to be, that is the question\n";
+  PrepareOptions prepare;
+  prepare.inputs = {directory_ / "poor.txt"};
+  prepare.tokenizer = tokenizer_;
+  prepare.output = directory_ / "poor";
+  PrepareData(prepare);
+  const auto poor = TokenDataset::Open(directory_ / "poor");
+  EXPECT_THROW(WordList(*poor, *tokenizer_), Error);
+}
+
+}  // namespace
+}  // namespace cairn
