@@ -1,6 +1,7 @@
 #include "data/recall_rows.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -44,7 +45,7 @@ size_t RecallRows::CutAt(std::span<const int32_t> filler, double share) const {
   return cut;
 }
 
-RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, Random& random) const {
+RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, Random& random, bool simple) const {
   const size_t size = text.size();
   const bool repeated = random.Uniform() < config_.repeated_filler;
   Tokens filler(text.begin(), text.end());
@@ -54,9 +55,10 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     for (size_t i = 0; i < size; ++i) filler[i] = once[(i + phase) % once.size()];
   }
 
-  const size_t most = 1 + random.Below(config_.facts);
-  const std::vector<RecallFact> facts = DrawFacts(words_, most, pass_key, random);
-  const size_t asked = most - random.Below(most / 2 + 1);
+  const size_t most = simple ? config_.facts : 1 + random.Below(config_.facts);
+  const std::vector<RecallFact> facts =
+      simple ? DrawSimpleFacts(words_, most, random) : DrawFacts(words_, most, pass_key, random);
+  const size_t asked = simple ? most : most - random.Below(most / 2 + 1);
   const bool lines = random.Uniform() < 0.5;
   std::vector<Insert> statements, questions;
   for (size_t i = 0; i < facts.size(); ++i) {
@@ -73,7 +75,7 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     Add(question.tokens, tokenizer_->EncodeMiddle("\n"));
     questions.push_back(std::move(question));
   }
-  size_t quotes = repeated ? 0 : random.Below(4);
+  size_t quotes = repeated || simple ? 0 : random.Below(4);
   constexpr size_t kQuoteTokens = 48;  // at most, question and answer
   const auto used = [&] {
     size_t tokens = quotes * kQuoteTokens + 1;
@@ -169,30 +171,37 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
   return row;
 }
 
-RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> passage, Random& random) const {
-  Tokens text(passage.begin(), passage.end());
-  const size_t half = text.size() / 2;
-  // Half of them are made of single tokens of the text, so that only copying helps.
-  if (random.Uniform() < 0.5) {
-    for (size_t i = 0; i < half; ++i) text[i] = passage[half + random.Below(text.size() - half)];
-  }
-  std::vector<std::pair<size_t, size_t>> passages;
-  for (size_t begin = 0; begin < half;) {
-    const size_t end = std::min(half, begin + 8 + random.Below(56));
-    passages.emplace_back(begin, end);
-    begin = end;
-  }
-  for (size_t i = passages.size(); i > 1; --i) std::swap(passages[i - 1], passages[random.Below(i)]);
+RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> text, Random& random) const {
   Row row;
-  row.tokens.assign(text.begin(), text.begin() + static_cast<ptrdiff_t>(half));
-  row.answer.resize(half);
-  for (const auto& [begin, end] : passages) {
+  const auto add = [&](size_t begin, size_t end, bool again) {
     for (size_t i = begin; i < end; ++i) {
       row.tokens.push_back(text[i]);
-      row.answer.push_back(i >= begin + 2);
+      row.answer.push_back(again && i >= begin + 2);
     }
+  };
+  if (random.Uniform() < 0.5) {
+    // Short passages, each repeated at once: the nearest copy is a few tokens away.
+    for (size_t begin = 0; row.tokens.size() < text.size();) {
+      const auto length = static_cast<size_t>(4 * std::exp2(4 * random.Uniform()));
+      const size_t end = std::min(begin + length, text.size());
+      add(begin, end, false);
+      for (size_t times = 1 + random.Below(2); times > 0; --times) add(begin, end, true);
+      begin = end;
+    }
+  } else {
+    const size_t half = text.size() / 2;
+    std::vector<std::pair<size_t, size_t>> passages;
+    for (size_t begin = 0; begin < half;) {
+      const size_t end = std::min(half, begin + 8 + random.Below(56));
+      passages.emplace_back(begin, end);
+      begin = end;
+    }
+    for (size_t i = passages.size(); i > 1; --i) std::swap(passages[i - 1], passages[random.Below(i)]);
+    add(0, half, false);
+    for (const auto& [begin, end] : passages) add(begin, end, true);
+    add(row.tokens.size(), text.size(), false);
   }
-  while (row.tokens.size() < text.size()) row.tokens.push_back(text[row.tokens.size()]);
+  row.tokens.resize(text.size());
   row.answer.resize(text.size());
   return row;
 }
@@ -218,8 +227,10 @@ void RecallRows::Apply(uint64_t step, Batch& batch) const {
       }
       if (last != kIgnoredTarget) tokens.push_back(last);
       if (!tokens.empty()) {
-        made = random.Uniform() < config_.echo ? MakeEcho(tokens, random)
-                                               : Make(tokens, row == 0 && random.Uniform() < 0.6, random);
+        const double kind = random.Uniform();
+        made = kind < config_.echo                    ? MakeEcho(tokens, random)
+               : kind < config_.echo + config_.simple ? Make(tokens, false, random, true)
+                                                      : Make(tokens, row == 0 && random.Uniform() < 0.6, random);
         FillRow(made.tokens, options_, {ids, batch.positions}, {targets, batch.positions});
       }
     }

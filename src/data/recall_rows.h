@@ -13,7 +13,8 @@ struct RecallConfig {
   double share = 0;              // of the rows that hide facts; 0: no row
   size_t facts = 8;              // most facts of a row
   double text_targets = 1;       // part of the targets that carry loss where the text is no answer; answers always do
-  double echo = 0;               // part of those rows whose second half repeats passages of the first, in another order
+  double simple = 0;             // part of those rows that are easy: numbers alone, all asked for, in one form
+  double echo = 0;               // part of those rows that repeat their own passages, near or far
   double repeated_filler = 0.1;  // part of those rows whose text is a few sentences over and over
 
   bool operator==(const RecallConfig&) const = default;
@@ -36,9 +37,10 @@ class RecallRows {
     std::vector<uint8_t> answer;
   };
   // `text`: at most OrdinaryTokens() + 1 tokens, as many as the row will have.
-  Row Make(std::span<const int32_t> text, bool pass_key, Random& random) const;
-  // Passages of the text, then the same passages in another order; from its third token on a passage is an answer.
-  Row MakeEcho(std::span<const int32_t> passage, Random& random) const;
+  Row Make(std::span<const int32_t> text, bool pass_key, Random& random, bool simple = false) const;
+  // Passages that are repeated, at once or in another order after all of them; from its third token on a repeated
+  // passage is an answer.
+  Row MakeEcho(std::span<const int32_t> text, Random& random) const;
 
  private:
   size_t CutAt(std::span<const int32_t> filler, double share) const;

@@ -359,6 +359,19 @@ std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass
   return facts;
 }
 
+std::vector<RecallFact> DrawSimpleFacts(const WordList& words, size_t count, Random& random) {
+  const std::string attribute = Pick({"code", "number", "age", "key", "price"}, random);
+  std::vector<RecallFact> facts;
+  std::set<std::string> seen;
+  while (facts.size() < count) {
+    const std::string name = words.Name(random), value = Digits(3 + random.Below(3), random);
+    if (!seen.insert(name).second) continue;
+    const std::string restated = "The " + attribute + " of " + name + " is";
+    facts.push_back({restated + " " + value + ".", restated, " " + value, "."});
+  }
+  return facts;
+}
+
 std::string DrawRepeatedFiller(const WordList& words, Random& random) {
   if (Chance(0.4, random)) {
     return " The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.";

@@ -38,6 +38,9 @@ class WordList {
 // first is one without a name: two such in one text would contradict each other.
 std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random);
 
+// Numbers of three to five digits that belong to names, all in one short form.
+std::vector<RecallFact> DrawSimpleFacts(const WordList& words, size_t count, Random& random);
+
 // A sentence or a few, to be repeated as filler.
 std::string DrawRepeatedFiller(const WordList& words, Random& random);
 

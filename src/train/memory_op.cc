@@ -224,9 +224,11 @@ class MemoryOp : public AttentionOp {
         memories[row].push_back(block_of(other, block));
       }
       if (memory_.distractors == DistractorSource::kBank && !bank_[layer].empty()) {
-        Random random(DrawSeed(batch_.bank_key, row, chunk));
-        for (size_t i = 0; i < memory_.distractor_blocks; ++i) {
-          const BankBlock& block = bank_[layer][random.Below(bank_[layer].size())];
+        // Neighbours in the bank from a random place on, so that none comes twice.
+        const size_t held = bank_[layer].size();
+        const size_t first = Random(DrawSeed(batch_.bank_key, row, chunk)).Below(held);
+        for (size_t i = 0; i < std::min(memory_.distractor_blocks, held); ++i) {
+          const BankBlock& block = bank_[layer][(first + i) % held];
           memories[row].push_back({block.kv.data(), block.kv.data() + config_.key_size(), 2 * config_.key_size(),
                                    config_.head_dim, block.index});
         }
@@ -236,10 +238,13 @@ class MemoryOp : public AttentionOp {
     return memories;
   }
 
-  // Puts the first row's blocks into the bank, the oldest go.
-  void Remember(size_t layer, const float* qkv) {
+  // Puts a row's blocks into the bank, the oldest go. Not the first row's where there are others: its facts may have no
+  // name (data/recall_rows.h), and would contradict those of later rows.
+  void Remember(size_t layer, const float* row_zero) {
     std::deque<BankBlock>& bank = bank_[layer];
     const size_t n = 2 * config_.key_size();
+    const size_t row = batch_.rows > 1 ? 1 + batch_.bank_key % (batch_.rows - 1) : 0;
+    const float* qkv = row_zero + row * batch_.time * width_;
     for (size_t b = 0; b < batch_.time / stride_; ++b) {
       BankBlock block{std::vector<float>(stride_ * n), static_cast<ptrdiff_t>(b)};
       for (size_t t = 0; t < stride_; ++t) {

@@ -93,6 +93,7 @@ RecallConfig ParseRecall(const Json& json, const std::string& name) {
   section.Number("share", recall.share);
   section.Count("facts", recall.facts);
   section.Number("text_targets", recall.text_targets);
+  section.Number("simple", recall.simple);
   section.Number("echo", recall.echo);
   section.Number("repeated_filler", recall.repeated_filler);
   section.RefuseOthers();
@@ -232,6 +233,7 @@ void ValidateRunConfig(const RunConfig& config) {
     };
     part(recall.share, "data.recall.share");
     part(recall.text_targets, "data.recall.text_targets");
+    part(recall.simple, "data.recall.simple");
     part(recall.echo, "data.recall.echo");
     part(recall.repeated_filler, "data.recall.repeated_filler");
     check.Range(recall.facts, 1, 1000, "data.recall.facts");
@@ -349,11 +351,9 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
   out["model"] = Json::parse(ToJson(model));
   out["data"] = {{"documents", config.data.documents == DocumentHandling::kJoined ? "joined" : "separate"}};
   if (const auto& recall = config.data.recall; recall) {
-    out["data"]["recall"] = {{"share", recall->share},
-                             {"facts", recall->facts},
-                             {"text_targets", recall->text_targets},
-                             {"echo", recall->echo},
-                             {"repeated_filler", recall->repeated_filler}};
+    out["data"]["recall"] = {
+        {"share", recall->share},   {"facts", recall->facts}, {"text_targets", recall->text_targets},
+        {"simple", recall->simple}, {"echo", recall->echo},   {"repeated_filler", recall->repeated_filler}};
   }
   out["training"] = {{"context_length", t.context_length},
                      {"batch_rows", t.batch_rows},
