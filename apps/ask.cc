@@ -30,6 +30,7 @@ struct Options {
   uint64_t ram = uint64_t{512} << 20;
   size_t passages = 5;
   bool show_reads = false;
+  bool map = false;
   bool json = false;
 };
 
@@ -60,7 +61,7 @@ struct Opened {
 
 void RunAsk(const Options& options) {
   ValidateSamplingOptions(options.generation.sampling);
-  const Opened opened(options, options.show_reads || options.json);
+  const Opened opened(options, options.show_reads || options.map || options.json);
   Session& session = *opened.session;
   const std::vector<int32_t> ids = opened.tokenizer->Encode(options.text);
   if (ids.empty()) Fail("the question is empty; give one with -p");
@@ -76,7 +77,7 @@ void RunAsk(const Options& options) {
       fmt::print("{}", token.text);
       std::fflush(stdout);
     }
-    if ((options.show_reads || options.json) && token.id >= 0) view.Add(token);
+    if ((options.show_reads || options.map || options.json) && token.id >= 0) view.Add(token);
     return interrupted == 0;
   });
   const BlockCache::Counters cache = session.cache()->counters();
@@ -99,6 +100,7 @@ void RunAsk(const Options& options) {
   }
   fmt::print("\n");
   if (options.show_reads) view.Print();
+  if (options.map) view.PrintMap();
   std::fflush(stdout);
   fmt::print(
       stderr,
@@ -164,6 +166,7 @@ void AddAskVerb(CLI::App& root, int&) {
   AddSamplingFlags(*verb, options->generation);
   options->session.AddAttention(*verb);
   verb->add_flag("--show-reads", options->show_reads, "Show which passages were read, with their sources");
+  verb->add_flag("--map", options->map, "Draw where in the memory those passages stand");
   verb->footer("Example:\n  cairn ask books.cairn -m model -p \"The pass key is\" -n 10 --show-reads");
   verb->callback([options] { RunAsk(*options); });
 }

@@ -123,6 +123,28 @@ void ReadsView::Print() const {
   }
 }
 
+void ReadsView::PrintMap() const {
+  const size_t blocks = session_.counters().blocks;
+  if (session_.block_length() == 0 || blocks == 0 || tokens_.empty()) return;
+  constexpr size_t kCells = 72, kRows = 12;
+  const size_t cells = std::min(blocks, kCells);
+  const bool colour = isatty(STDOUT_FILENO) != 0;
+  fmt::print("\nmap of the memory, {} blocks from the first to the last, a row a token: · not read ░ ▒ ▓ █ read most\n",
+             blocks);
+  for (size_t t = 0; t < std::min(tokens_.size(), kRows); ++t) {
+    std::vector<double> weights(cells);
+    for (const auto& [block, weight] : Sum(tokens_[t])) weights[std::min(block * cells / blocks, cells - 1)] += weight;
+    std::string line;
+    for (const double weight : weights) {
+      const std::string sign = weight <= 0 ? "·" : weight < 0.02 ? "░" : weight < 0.1 ? "▒" : weight < 0.25 ? "▓" : "█";
+      line += colour ? fmt::format(Shade(weight), "{}", sign) : sign;
+    }
+    const int32_t id = tokens_[t].id;
+    const std::string text = static_cast<size_t>(id) < tokenizer_.vocab_size() ? tokenizer_.TokenBytes(id) : "";
+    fmt::print("{:>10} {}\n", fmt::format("'{}'", OneLine(text, 7)), line);
+  }
+}
+
 nlohmann::ordered_json ReadsView::ToJson() const {
   nlohmann::ordered_json out;
   out["tokens"] = nlohmann::ordered_json::array();

@@ -20,6 +20,8 @@ class ReadsView {
 
   // On standard output, coloured when that is a terminal: a line a token, then the text of the blocks read most.
   void Print() const;
+  // On standard output: where in the memory the blocks stand that were read.
+  void PrintMap() const;
   nlohmann::ordered_json ToJson() const;
 
   std::string BlockText(size_t block) const;
