@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "bench/machine.h"
 #include "formats/huggingface.h"
+#include "kernels/subnormals.h"
 #include "train/lora.h"
 #include "train/run_log.h"
 #include "train/trainer.h"
@@ -78,6 +79,7 @@ void Report(const TrainResult& result, bool json) {
 }
 
 void Train(const Options& options) {
+  FlushSubnormals();
   const auto communicator = MakeCommunicator();
   try {
     const RunConfig config = ReadRunConfig(options.config, OverridesOf(options));
