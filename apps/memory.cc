@@ -16,6 +16,7 @@
 #include "data/text_files.h"
 #include "infer/ingest.h"
 #include "io/file.h"
+#include "memory/memory_check.h"
 
 namespace cairn {
 

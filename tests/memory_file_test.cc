@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "io/file.h"
+#include "memory/memory_check.h"
 #include "memory/memory_file.h"
+#include "memory/memory_writer.h"
 #include "tests/test_files.h"
 
 namespace cairn {

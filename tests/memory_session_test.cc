@@ -8,6 +8,7 @@
 #include "infer/generate.h"
 #include "infer/ingest.h"
 #include "io/file.h"
+#include "memory/memory_check.h"
 #include "tests/test_files.h"
 
 namespace cairn {

@@ -12,6 +12,7 @@
 #include "api_models.h"
 #include "base/random.h"
 #include "io/file.h"
+#include "memory/memory_check.h"
 #include "memory/memory_file.h"
 #include "tests/test_files.h"
 

@@ -9,6 +9,7 @@
 
 #include "infer/session.h"
 #include "memory/memory_file.h"
+#include "memory/memory_writer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace cairn {

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "kernels/elementwise.h"
+#include "memory/memory_writer.h"
 
 namespace cairn {
 

@@ -13,6 +13,8 @@
 
 namespace cairn {
 
+class MemoryWriter;
+
 struct SessionOptions {
   AttentionKind attention = AttentionKind::kLandmark;  // kLandmark or kFull
   size_t block_length = 0;                             // L; 0: the model's
