@@ -53,6 +53,10 @@ MemoryFile::~MemoryFile() { close(fd_); }
 
 size_t MemoryFile::commits() const { return segments_.size(); }
 
+size_t MemoryFile::table_bytes() const {
+  return blocks_ * (sizeof(BlockSpan) + identity_.layers * sizeof(uint64_t)) + segments_.size() * sizeof(Segment);
+}
+
 void MemoryFile::ReadSegments() {
   // The slot is read first: what it promises must be found.
   const CommitSlot slot = ReadCommitSlots(fd_, name_);

@@ -59,6 +59,7 @@ class MemoryFile {
   const std::vector<BlockSpan>& spans() const { return spans_; }  // by block
   uint64_t file_bytes() const { return committed_bytes_; }
   size_t commits() const;
+  size_t table_bytes() const;  // of RAM that this needs: checksums and places of blocks
   bool forgotten(size_t block) const { return sources_[spans_[block].source].forgotten; }
 
   std::vector<int32_t> ReadTokens(size_t block) const;
