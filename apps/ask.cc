@@ -53,8 +53,7 @@ struct Opened {
     SessionOptions settings = OptionsFor(*file, OptionsFrom(flags, *model));
     settings.record_reads = record_reads;
     session = std::make_unique<Session>(model, settings);
-    session->AttachMemory(
-        std::make_shared<BlockCache>(file, BlockBudget(file->identity(), file->blocks(), options.ram)));
+    AttachWithin(*session, file, options.ram);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 };

@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "base/threads.h"
 #include "bench/memory_bench.h"
+#include "io/file.h"
 
 namespace cairn {
 
@@ -20,6 +21,7 @@ struct Options {
   MemoryBenchOptions bench;
   std::string memory;
   uint64_t ram = uint64_t{512} << 20;
+  std::string svg;
   bool longer = false;
   bool json = false;
 };
@@ -58,6 +60,12 @@ void Run(const Options& options) {
   }
   std::error_code ignored;
   if (temporary) std::filesystem::remove(bench.memory, ignored);
+  if (!options.svg.empty()) {
+    const std::string title =
+        fmt::format("A memory as it grows: {:.1f}M parameters, --ram {:.0f} MB, {} threads",
+                    static_cast<double>(ParameterCount(model->config())) * 1e-6, megabytes(options.ram), ThreadCount());
+    WriteFileAtomically(options.svg, DrawMemoryBench(title, rows));
+  }
   if (!options.json) {
     fmt::print("\nmodel: {:.1f}M parameters, {} weights ({:.0f} MB); --ram {:.0f} MB; {} threads\n",
                static_cast<double>(ParameterCount(model->config())) * 1e-6, NameOf(model->kind()),
@@ -106,6 +114,7 @@ void AddMemoryBench(CLI::App& bench) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   options->session.AddAttention(*verb);
+  verb->add_option("--svg", options->svg, "Draw the table as a picture");
   verb->add_flag("--json", options->json, "Print JSON");
   verb->footer("Example:\n  cairn bench memory -m model books/ --ram 512M");
   verb->callback([options] { Run(*options); });

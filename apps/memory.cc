@@ -1,11 +1,10 @@
 // cairn ingest, inspect, verify and forget: memories on disk.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/session_flags.h"
@@ -15,7 +14,8 @@
 #include "base/progress.h"
 #include "data/text_files.h"
 #include "infer/ingest.h"
-#include "io/file.h"
+#include "io/long_text.h"
+#include "memory/memory_check.h"
 
 namespace cairn {
 
@@ -53,7 +53,7 @@ void RunIngest(const IngestFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
   size_t tokens = 0;
   Json added = Json::array();
-  const auto add = [&](const std::string& name, const std::string& text) {
+  const auto add = [&](const std::string& name, const LongText& text) {
     std::optional<Progress> bar;
     uint64_t shown = 0;
     const IngestResult result = ingest.Add(name, text, [&](const IngestProgress& progress) {
@@ -74,11 +74,10 @@ void RunIngest(const IngestFlags& flags) {
   };
   for (const fs::path& file : files) {
     if (interrupted != 0) break;
-    add(file.string(), ReadTextFile(file));
+    add(file.string(), LongText::OfFile(file));
   }
   if (from_input && interrupted == 0) {
-    const std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
-    add("-", text);
+    add("-", LongText::OfStream(STDIN_FILENO, "standard input"));
   }
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);

@@ -10,6 +10,7 @@
 #include "data/text_files.h"
 #include "infer/ingest.h"
 #include "io/file.h"
+#include "plot/line_chart.h"
 
 namespace cairn {
 
@@ -66,7 +67,7 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
       while (in_memory < size) {
         const std::string text = stream.Next(std::clamp<size_t>((size - in_memory) * 3, 2000, 400000));
         const double begin = SecondsNow();
-        const IngestResult result = ingest.Add(fmt::format("part {}", ++pieces), text);
+        const IngestResult result = ingest.Add(fmt::format("part {}", ++pieces), LongText::OfBytes(text));
         seconds += SecondsNow() - begin;
         in_memory += result.tokens;
         fresh += result.tokens;
@@ -76,8 +77,7 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
     const double open_begin = SecondsNow();
     const auto file = std::make_shared<const MemoryFile>(options.memory);
     Session session(model, OptionsFor(*file, options.session));
-    session.AttachMemory(
-        std::make_shared<BlockCache>(file, BlockBudget(file->identity(), file->blocks(), options.ram)));
+    AttachWithin(session, file, options.ram);
     row.open_seconds = SecondsNow() - open_begin;
     // A question out of the text's own words, then the model's own continuation.
     session.Append(std::vector<int32_t>(session.tokens().begin(), session.tokens().begin() + 20));
@@ -109,6 +109,38 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
     if (each) each(row);
   }
   return rows;
+}
+
+std::string DrawMemoryBench(const std::string& title, const std::vector<MemoryBenchRow>& rows) {
+  const auto series = [&](const char* name, const std::function<double(const MemoryBenchRow&)>& value) {
+    ChartSeries result;
+    result.name = name;
+    for (const MemoryBenchRow& row : rows) result.points.push_back({static_cast<double>(row.tokens), value(row)});
+    return result;
+  };
+  const auto chart = [](const char* name, const char* unit, std::vector<ChartSeries> lines) {
+    LineChart result;
+    result.title = name;
+    result.x_label = "tokens in the memory";
+    result.y_label = unit;
+    result.log_x = true;
+    result.series = std::move(lines);
+    return result;
+  };
+  // Reading is much faster than writing, and the file larger than RAM: these axes are logarithmic.
+  LineChart speed = chart("Speed", "tokens a second",
+                          {series("reading (ingest)", [](const auto& row) { return row.ingest_tokens_per_second; }),
+                           series("writing (decode)", [](const auto& row) { return row.decode_tokens_per_second; })});
+  speed.log_y = true;
+  LineChart memory =
+      chart("Memory", "megabytes",
+            {series("resident", [](const auto& row) { return static_cast<double>(row.resident_bytes) / 1e6; }),
+             series("file", [](const auto& row) { return static_cast<double>(row.file_bytes) / 1e6; })});
+  memory.log_y = true;
+  const LineChart latency = chart("Latency of a written token", "milliseconds",
+                                  {series("half of them (p50)", [](const auto& row) { return row.p50_ms; }),
+                                   series("99 of 100 (p99)", [](const auto& row) { return row.p99_ms; })});
+  return DrawLineCharts(title, {speed, latency, memory});
 }
 
 }  // namespace cairn

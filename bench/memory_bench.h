@@ -39,4 +39,7 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
                                         const MemoryBenchOptions& options,
                                         const std::function<void(const MemoryBenchRow&)>& each = nullptr);
 
+// The rows as a picture: speeds, latency and RAM over the tokens in the memory.
+std::string DrawMemoryBench(const std::string& title, const std::vector<MemoryBenchRow>& rows);
+
 }  // namespace cairn

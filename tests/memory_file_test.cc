@@ -12,7 +12,10 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "io/file.h"
+#include "memory/memory_check.h"
 #include "memory/memory_file.h"
+#include "memory/memory_writer.h"
+#include "tests/cairn_process.h"
 #include "tests/test_files.h"
 
 namespace cairn {
@@ -136,7 +139,7 @@ TEST(MemoryFile, AFlippedBitIsNeverSilent) {
   const fs::path path = scratch / "a.cairn";
   Append(path, {2, 3, 1});
   const std::string whole = ReadTextFile(path);
-  const bool long_run = std::getenv("CAIRN_SOAK") != nullptr;
+  const bool long_run = IsSoak();
   Random random(5);
   size_t noticed = 0;
   for (size_t at = 0; at < whole.size(); at += long_run ? 1 : 1 + random.Below(40)) {
@@ -176,7 +179,7 @@ TEST(MemoryFile, ATornTailIsCutOff) {
   const std::string whole = ReadTextFile(path);
   size_t whole_states = 0;
   // A killed writer has not written its commit slot, nor perhaps all of its segment.
-  for (size_t size = committed; size < whole.size(); size += 97) {
+  for (size_t size = committed; size < whole.size(); size += IsSoak() ? 1 : 97) {
     std::string torn = whole.substr(0, size);
     const std::string first_state = [&] {
       const fs::path clean = scratch / "clean.cairn";
@@ -203,7 +206,7 @@ TEST(MemoryFile, KilledAtAnyMomentNothingCommittedIsLost) {
   const ScratchDirectory scratch(SmallFilesDirectory());
   const fs::path path = scratch / "a.cairn";
   Random random(9);
-  const size_t rounds = std::getenv("CAIRN_SOAK") != nullptr ? 5000 : 200;
+  const size_t rounds = SoakRounds(200, 5000);
   size_t known = 0;
   for (size_t round = 0; round < rounds; ++round) {
     int pipes[2];

@@ -2,12 +2,15 @@
 // stopped and goes on; forgetting; other models; damaged records.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "api_models.h"
 #include "infer/generate.h"
 #include "infer/ingest.h"
 #include "io/file.h"
+#include "memory/memory_check.h"
+#include "memory/memory_layout.h"
 #include "tests/test_files.h"
 
 namespace cairn {
@@ -38,7 +41,8 @@ class MemorySession : public testing::Test {
   IngestResult Add(const fs::path& path, const std::string& name, const std::string& text, size_t stop_after = 0) {
     Ingest ingest(path, model_, tokenizer_, options_, 1 << 20);
     size_t calls = 0;
-    return ingest.Add(name, text, [&](const IngestProgress&) { return stop_after == 0 || ++calls < stop_after; });
+    return ingest.Add(name, LongText::OfBytes(text),
+                      [&](const IngestProgress&) { return stop_after == 0 || ++calls < stop_after; });
   }
 
   Session Open(const fs::path& path, size_t budget) {
@@ -180,8 +184,13 @@ TEST_F(MemorySession, ADamagedRecordIsAnErrorNotAnAnswer) {
   const fs::path path = scratch_ / "a.cairn";
   Add(path, "a", Text(20));
   std::string bytes = ReadTextFile(path);
-  // Every record of the file's first segment begins after its page-aligned tables: damage a stretch in the middle.
-  for (size_t at = bytes.size() / 2; at < bytes.size() / 2 + 8000; at += 64) bytes[at] = static_cast<char>(~bytes[at]);
+  // All records of the first segment.
+  memory_layout::SegmentHeader header;
+  std::memcpy(&header, bytes.data() + memory_layout::kFirstSegment, sizeof header);
+  const memory_layout::Places places(MemoryFile(path).identity(), header.blocks, header.meta_bytes);
+  for (uint64_t at = header.offset + places.records; at < header.offset + places.footer; at += 64) {
+    bytes[at] = static_cast<char>(~bytes[at]);
+  }
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   Session session = Open(path, 1 << 20);
   EXPECT_ERROR(Answer(session, 200), "damaged");

@@ -1,18 +1,12 @@
-// The verbs of memories as a person calls them: ingest, ask, search, inspect, verify, forget; a killed ingest; resident
-// memory.
+// The verbs of memories as a person calls them: ingest, ask, search, inspect, verify, forget.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "api_models.h"
-#include "base/random.h"
 #include "io/file.h"
-#include "memory/memory_file.h"
 #include "tests/test_files.h"
 
 namespace cairn {
@@ -120,41 +114,6 @@ TEST_F(MemoryVerbs, DamageIsNamedAndRepaired) {
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(Cairn("verify good.cairn").code, 0);
   EXPECT_EQ(Cairn("ask good.cairn -m model -p the -n 3").code, 0);
-}
-
-TEST_F(MemoryVerbs, AKilledIngestGoesOn) {
-  ASSERT_EQ(Cairn("ingest -m model -o whole.cairn one.txt two.txt").code, 0);
-  const MemoryFile whole(scratch_ / "whole.cairn");
-  Random random(4);
-  for (int round = 0; round < 40; ++round) {
-    const pid_t child = fork();
-    if (child == 0) {
-      if (chdir(scratch_.path().c_str()) != 0) _exit(9);
-      if (std::freopen("/dev/null", "w", stdout) == nullptr || std::freopen("/dev/null", "w", stderr) == nullptr)
-        _exit(9);
-      execl(CAIRN_BINARY, "cairn", "ingest", "-m", "model", "-o", "k.cairn", "one.txt", "two.txt", "--chunk", "21",
-            static_cast<char*>(nullptr));
-      _exit(9);
-    }
-    usleep(static_cast<useconds_t>(random.Below(60000)));
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    if (fs::exists(scratch_ / "k.cairn") && fs::file_size(scratch_ / "k.cairn") >= 3 * 4096) {
-      EXPECT_TRUE(MemoryCheck::Run(scratch_ / "k.cairn").damages.empty());
-    }
-  }
-  ASSERT_EQ(Cairn("ingest -m model -o k.cairn one.txt two.txt --chunk 21").code, 0);
-  ASSERT_EQ(Cairn("ingest -m model -o c.cairn one.txt two.txt --chunk 21").code, 0);
-  const MemoryFile killed(scratch_ / "k.cairn"), clean(scratch_ / "c.cairn");
-  ASSERT_EQ(killed.blocks(), whole.blocks());
-  std::vector<std::byte> a(killed.identity().record_bytes()), b(a.size());
-  for (size_t block = 0; block < killed.blocks(); ++block) {
-    for (size_t layer = 0; layer < killed.identity().layers; ++layer) {
-      killed.ReadRecord(block, layer, a.data());
-      clean.ReadRecord(block, layer, b.data());
-      ASSERT_EQ(a, b) << "block " << block;
-    }
-  }
 }
 
 TEST_F(MemoryVerbs, MistakesAreOneLine) {

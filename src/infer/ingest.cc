@@ -1,20 +1,33 @@
 #include "infer/ingest.h"
 
+#include <spdlog/spdlog.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/threads.h"
 #include "infer/generate.h"
+#include "tokenizer/piecewise_encoder.h"
 
 namespace cairn {
 
 namespace {
 
-// Blocks of one commit: a few megabytes.
+// Blocks of one commit, unless they are so large that they would take too much of the RAM budget.
 constexpr size_t kCommitBlocks = 64;
+constexpr size_t kCommitShare = 8;  // of the budget: one in so many bytes
+
+size_t BlockBytes(const MemoryIdentity& identity) { return identity.layers * identity.record_bytes(); }
+
+// What stays for blocks of the file when everything that must be in RAM is there. Records are wanted a few at a time
+// whatever the budget.
+size_t BlockBudget(const Session& session, size_t ram, size_t reserved) {
+  const MemoryFile& file = *session.cache()->file();
+  const size_t needed = session.fixed_bytes() + file.table_bytes() + reserved;
+  return std::max(ram > needed ? ram - needed : 0, 64 * file.identity().record_bytes());
+}
 
 MemoryIdentity IdentityOf(const InferenceModel& model, const SessionOptions& options) {
   const ModelConfig& config = model.config();
@@ -66,11 +79,14 @@ SessionOptions OptionsFor(const MemoryFile& file, SessionOptions options) {
   return options;
 }
 
-size_t BlockBudget(const MemoryIdentity& identity, size_t blocks, size_t ram) {
-  const size_t each = identity.block.format == BlockFormat::kF32 ? 4 : 2;
-  const size_t landmarks = blocks * identity.landmark_floats() * each;
-  // Whatever the budget, a few blocks must have room.
-  return std::max(ram > landmarks ? ram - landmarks : 0, 64 * identity.layers * identity.record_bytes());
+void AttachWithin(Session& session, std::shared_ptr<const MemoryFile> file, size_t ram, size_t reserved) {
+  session.AttachMemory(std::make_shared<BlockCache>(file, 0));
+  const size_t needed = session.fixed_bytes() + file->table_bytes() + reserved;
+  if (needed > ram) {
+    spdlog::warn("'{}': {} blocks need {:.0f} MB for their landmarks and tokens, more than the {:.0f} MB of --ram",
+                 file->name(), file->blocks(), static_cast<double>(needed) / 1e6, static_cast<double>(ram) / 1e6);
+  }
+  session.cache()->SetBudget(BlockBudget(session, ram, reserved));
 }
 
 Ingest::Ingest(const std::filesystem::path& path, std::shared_ptr<const InferenceModel> model,
@@ -79,7 +95,8 @@ Ingest::Ingest(const std::filesystem::path& path, std::shared_ptr<const Inferenc
       tokenizer_(std::move(tokenizer)),
       options_(Session(model_, options).options()),
       writer_(path, IdentityOf(*model_, options_)),
-      session_(model_, options_) {
+      session_(model_, options_),
+      ram_(ram) {
   if (options_.attention != AttentionKind::kLandmark) {
     Fail("only a landmark model can fill a memory; give the model landmarks with cairn tune");
   }
@@ -88,79 +105,108 @@ Ingest::Ingest(const std::filesystem::path& path, std::shared_ptr<const Inferenc
          options_.block_length);
   }
   auto file = std::make_shared<const MemoryFile>(path);
-  // Twice the landmarks there are: the memory grows.
-  const size_t budget = BlockBudget(file->identity(), 2 * file->blocks(), ram);
-  session_.AttachMemory(std::make_shared<BlockCache>(std::move(file), budget));
+  const size_t block = BlockBytes(file->identity());
+  commit_blocks_ = std::clamp<size_t>(ram / kCommitShare / block, 1, kCommitBlocks);
+  // At most: what is not committed yet, and the chunk that comes on top.
+  unsaved_bytes_ = (commit_blocks_ + options_.chunk_length / options_.block_length) * block;
+  AttachWithin(session_, std::move(file), ram, unsaved_bytes_);
 }
 
-IngestResult Ingest::Add(const std::string& name, std::string_view text,
-                         const std::function<bool(const IngestProgress&)>& progress) {
-  const uint64_t checksum = XXH3_64bits(text.data(), text.size());
-  std::vector<MemorySource> sources = writer_.sources();
-  size_t source = sources.size();
+// The source's place among the sources; appended when it is new. Throws Error when it is there with another content.
+size_t Ingest::FindSource(const std::string& name, const LongText& text, std::vector<MemorySource>& sources) const {
+  const uint64_t checksum = text.Checksum();
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].name != name || sources[i].forgotten) continue;
     if (sources[i].checksum != checksum || sources[i].bytes != text.size()) {
       Fail("'{}' is in the memory with another content; forget it first (cairn forget --source)", name);
     }
-    source = i;
+    return i;
   }
+  sources.push_back({name, text.size(), checksum, false, false});
+  return sources.size() - 1;
+}
+
+IngestResult Ingest::Add(const std::string& name, const LongText& text,
+                         const std::function<bool(const IngestProgress&)>& progress) {
+  std::vector<MemorySource> sources = writer_.sources();
+  const size_t source = FindSource(name, text, sources);
   IngestResult result;
-  const size_t length = options_.block_length;
-  size_t had = 0;  // blocks of an earlier run
-  if (source == sources.size()) {
-    sources.push_back({name, text.size(), checksum, false, false});
-  } else if (sources[source].complete) {
+  if (sources[source].complete) {
     result.state = IngestResult::State::kAlreadyThere;
     return result;
-  } else {
+  }
+  size_t had = 0;  // blocks of an earlier run
+  if (source < writer_.sources().size()) {
     result.state = IngestResult::State::kResumed;
     for (const BlockSpan& span : session_.cache()->file()->spans()) had += span.source == source;
   }
 
-  std::vector<int32_t> ids = EncodePrompt(model_->source(), *tokenizer_, text);
-  // Where each token ends in the text.
-  std::vector<uint64_t> ends;
-  ends.reserve(ids.size());
-  uint64_t at = 0;
-  const bool bos = ids.size() > 0 && tokenizer_->bos() == ids[0] && BeginsWithBos(model_->source(), *tokenizer_);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (!(bos && i == 0)) {
-      const size_t first = bos ? 1 : 0;
-      at += i == first ? tokenizer_->Decode({&ids[i], 1}).size() : tokenizer_->TokenBytes(ids[i]).size();
-    }
-    ends.push_back(std::min<uint64_t>(at, text.size()));
-  }
-  const size_t real = ids.size();
-  const size_t blocks = (real + length - 1) / length;
-  ids.resize(blocks * length, FillToken(*tokenizer_));
-
-  // Chunks begin where they would have without a break: at multiples of the chunk from the source's start.
+  const size_t length = options_.block_length;
   const size_t chunk = options_.chunk_length / length;
-  CAIRN_CHECK(had % chunk == 0 || had == blocks, "a source stopped inside a chunk");
+  PiecewiseEncoder encoder(*tokenizer_, text);
+  // Tokens that are encoded but not read yet, from `next` on, and where each ends in the text.
+  std::vector<int32_t> ids;
+  std::vector<uint64_t> ends;
+  size_t next = 0;
+  bool more = true;
+  if (BeginsWithBos(model_->source(), *tokenizer_)) {
+    ids.push_back(*tokenizer_->bos());
+    ends.push_back(0);
+  }
+  // Up to `blocks` blocks; fewer only at the end.
+  const auto encode = [&](size_t blocks) {
+    while (more && ids.size() - next < blocks * length) {
+      ids.erase(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(next));
+      ends.erase(ends.begin(), ends.begin() + static_cast<ptrdiff_t>(next));
+      next = 0;
+      more = encoder.Next(ids, ends);
+    }
+    return std::min(blocks, DivideUp(ids.size() - next, length));
+  };
+  uint64_t at = 0;  // where the next block begins in the text
+  for (size_t block = 0; block < had; ++block) {
+    if (encode(1) == 0) Fail("'{}' has fewer blocks than the memory has of it; forget it first", name);
+    next = std::min(ids.size(), next + length);
+    at = ends[next - 1];
+  }
   std::vector<BlockSpan> spans;
   const auto save = [&](bool complete) {
     sources[source].complete = complete;
     session_.SaveBlocks(writer_, std::move(spans), sources);
     spans.clear();
+    session_.cache()->SetBudget(BlockBudget(session_, ram_, unsaved_bytes_));
   };
-  for (size_t block = had; block < blocks;) {
-    const size_t count = std::min(chunk, blocks - block);
-    session_.Append(std::span(ids).subspan(block * length, count * length));
-    for (size_t b = block; b < block + count; ++b) {
-      const size_t last = std::min(real, (b + 1) * length);
-      spans.push_back({static_cast<uint32_t>(source), static_cast<uint32_t>((b + 1) * length - last),
-                       b == 0 ? 0 : ends[b * length - 1], ends[last - 1]});
-    }
-    block += count;
-    result.blocks += count;
-    result.tokens += std::min(real, block * length) - std::min(real, (block - count) * length);
-    const bool stop = progress && !progress({std::min(real, block * length), real});
-    const bool end = block == blocks;
-    if (spans.size() >= kCommitBlocks || stop || end) save(end);
-    if (stop) return result;
+  // Chunks begin where they would have without a break: at multiples of the chunk from the source's start.
+  if (had % chunk != 0 && encode(1) > 0) {
+    Fail("'{}' was begun with another --chunk; go on with that one, or forget it first (cairn forget --source)", name);
   }
-  if (had == blocks) save(true);  // an empty text, or one that lacked its last mark
+  for (;;) {
+    const size_t count = encode(chunk);
+    if (count == 0) break;
+    const size_t real = std::min(count * length, ids.size() - next);
+    ids.resize(std::max(ids.size(), next + count * length), FillToken(*tokenizer_));
+    session_.Append(std::span(ids).subspan(next, count * length));
+    for (size_t b = 0; b < count; ++b) {
+      const size_t last = std::min(real, (b + 1) * length);
+      const uint64_t end = ends[next + last - 1];
+      spans.push_back({static_cast<uint32_t>(source), static_cast<uint32_t>((b + 1) * length - last), at, end});
+      at = end;
+    }
+    next += real;
+    ids.resize(ends.size());  // without what filled the last block up
+    result.blocks += count;
+    result.tokens += real;
+    const bool stop = progress && !progress({at, text.size()});
+    if (stop && encode(1) > 0) {
+      save(false);
+      return result;
+    }
+    if (spans.size() >= commit_blocks_ && encode(1) > 0) save(false);
+  }
+  if (text.Checksum() != sources[source].checksum) {
+    Fail("'{}' changed while it was being read; forget it (cairn forget --source) and read it again", name);
+  }
+  save(true);
   return result;
 }
 

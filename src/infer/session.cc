@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "kernels/elementwise.h"
+#include "memory/memory_writer.h"
 
 namespace cairn {
 
@@ -330,6 +331,12 @@ Session::Counters Session::counters() const {
   return counters;
 }
 
+size_t Session::fixed_bytes() const {
+  size_t bytes = tokens_.capacity() * sizeof(int32_t) + file_blocks_.capacity() * sizeof(uint32_t);
+  for (const LayerMemory& layer : layers_) bytes += layer.fixed_bytes();
+  return bytes;
+}
+
 void Session::AttachMemory(std::shared_ptr<BlockCache> cache) {
   const std::shared_ptr<const MemoryFile> file = cache->file();
   const MemoryIdentity& identity = file->identity();
@@ -348,26 +355,28 @@ void Session::AttachMemory(std::shared_ptr<BlockCache> cache) {
   }
   // Landmarks a few blocks at a time, so that they never stand in RAM twice.
   const size_t per_layer = identity.kv_heads * identity.block.dim;
-  std::vector<std::vector<float>> by_layer(layers_.size());
-  std::vector<float> keys;
-  constexpr size_t kPiece = 1024;
-  for (std::vector<float>& layer : by_layer) layer.reserve(kept.size() * per_layer);
+  std::vector<float> keys, of_layer;
+  constexpr size_t kPiece = 256;
   size_t next = 0;
   for (size_t first = 0; first < file->blocks(); first += kPiece) {
     const size_t count = std::min(kPiece, file->blocks() - first);
     keys.clear();
     file->ReadLandmarks(first, count, keys);
-    for (; next < kept.size() && kept[next] < first + count; ++next) {
-      for (size_t l = 0; l < layers_.size(); ++l) {
-        const float* from = &keys[((kept[next] - first) * layers_.size() + l) * per_layer];
-        by_layer[l].insert(by_layer[l].end(), from, from + per_layer);
+    const size_t begin = next;
+    while (next < kept.size() && kept[next] < first + count) ++next;
+    for (size_t l = 0; l < layers_.size(); ++l) {
+      of_layer.clear();
+      for (size_t b = begin; b < next; ++b) {
+        const float* from = &keys[((kept[b] - first) * layers_.size() + l) * per_layer];
+        of_layer.insert(of_layer.end(), from, from + per_layer);
       }
+      layers_[l].Attach(cache, l, std::span(kept).subspan(begin, next - begin), of_layer);
     }
   }
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].Attach(cache, l, kept, by_layer[l]);
-    std::vector<float>().swap(by_layer[l]);
+  if (file->blocks() == 0) {
+    for (size_t l = 0; l < layers_.size(); ++l) layers_[l].Attach(cache, l, {}, {});
   }
+  tokens_.reserve(kept.size() * identity.block.tokens);
   file->ReadAllTokens(kept, tokens_);
   file_blocks_ = std::move(kept);
   cache_ = std::move(cache);

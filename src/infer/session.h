@@ -13,6 +13,8 @@
 
 namespace cairn {
 
+class MemoryWriter;
+
 struct SessionOptions {
   AttentionKind attention = AttentionKind::kLandmark;  // kLandmark or kFull
   size_t block_length = 0;                             // L; 0: the model's
@@ -90,6 +92,8 @@ class Session {
     RetrievalAudit audit;  // since the start; without `audit`, or where queries choose together, of no query
   };
   Counters counters() const;
+  // RAM that the memory needs whatever is cached: landmarks and how they are found, tokens, numbers of blocks.
+  size_t fixed_bytes() const;
 
   // The session, empty so far, begins with the blocks of a memory file that are not forgotten. Its options must be
   // those of the file (block length and format).

@@ -4,8 +4,19 @@
 
 namespace cairn {
 
+namespace {
+
+// Reads that are under way at once beside the one that somebody waits for. docs/memory.md has the measurement.
+constexpr size_t kReaders = 4;
+// More are not worth remembering: whoever needs them reads them before their turn comes.
+constexpr size_t kMostQueued = 4096;
+
+}  // namespace
+
 BlockCache::BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget)
-    : budget_(budget), file_(std::move(file)), reader_([this] { ReadAhead(); }) {}
+    : budget_(budget), file_(std::move(file)) {
+  for (size_t i = 0; i < kReaders; ++i) readers_.emplace_back([this] { ReadAhead(); });
+}
 
 BlockCache::~BlockCache() {
   {
@@ -13,7 +24,7 @@ BlockCache::~BlockCache() {
     stopping_ = true;
   }
   wanted_.notify_all();
-  reader_.join();
+  for (std::thread& reader : readers_) reader.join();
 }
 
 void BlockCache::Update(std::shared_ptr<const MemoryFile> file) {
@@ -24,6 +35,17 @@ void BlockCache::Update(std::shared_ptr<const MemoryFile> file) {
 std::shared_ptr<const MemoryFile> BlockCache::file() const {
   const std::lock_guard lock(mutex_);
   return file_;
+}
+
+size_t BlockCache::budget() const {
+  const std::lock_guard lock(mutex_);
+  return budget_;
+}
+
+void BlockCache::SetBudget(size_t budget) {
+  const std::lock_guard lock(mutex_);
+  budget_ = budget;
+  MakeRoom(0);
 }
 
 BlockCache::Counters BlockCache::counters() const {
@@ -40,16 +62,21 @@ BlockPin BlockCache::Get(size_t layer, size_t block) {
     if (found->second.data != nullptr) {
       found->second.used = true;
       ++counters_.hits;
+      if (found->second.guess) {
+        found->second.guess = false;
+        ++counters_.guessed_right;
+      }
       return BlockPin(found->second.data);
     }
     loaded_.wait(lock);  // somebody else reads it
   }
   ++counters_.misses;
-  return BlockPin(Load(key, lock));
+  return BlockPin(Load(key, false, lock));
 }
 
 // Reads a record that has no entry yet; the lock is open meanwhile. On failure the entry goes again.
-std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::unique_lock<std::mutex>& lock) {
+std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, bool guess,
+                                                                 std::unique_lock<std::mutex>& lock) {
   entries_.emplace(key, Entry{});
   const std::shared_ptr<const MemoryFile> file = file_;
   const size_t bytes = file->identity().record_bytes();
@@ -69,7 +96,8 @@ std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::u
   lock.lock();
   Entry& entry = entries_.at(key);
   entry.data = data;
-  entry.used = true;
+  entry.used = !guess;
+  entry.guess = guess;
   entry.place = clock_.size();
   clock_.push_back(key);
   counters_.bytes_read += bytes;
@@ -101,12 +129,31 @@ void BlockCache::MakeRoom(size_t bytes) {
 }
 
 void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
+  size_t added = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const uint32_t block : blocks) {
-      if (entries_.count(KeyOf(layer, block)) == 0) queue_.push_back(KeyOf(layer, block));
+      if (entries_.count(KeyOf(layer, block)) != 0) continue;
+      queue_.push_back(KeyOf(layer, block));
+      ++added;
     }
-    if (queue_.empty()) return;
+    while (queue_.size() > kMostQueued) queue_.pop_front();
+  }
+  if (added == 1) wanted_.notify_one();
+  if (added > 1) wanted_.notify_all();
+}
+
+void BlockCache::Guess(size_t layer, std::span<const uint32_t> blocks) {
+  {
+    const std::lock_guard lock(mutex_);
+    guesses_.clear();
+    // Guesses never push out what has been asked for.
+    const size_t bytes = file_->identity().record_bytes();
+    if (layer >= file_->identity().layers || counters_.bytes_held + blocks.size() * bytes > budget_) return;
+    for (const uint32_t block : blocks) {
+      if (entries_.count(KeyOf(layer, block)) == 0) guesses_.push_back(KeyOf(layer, block));
+    }
+    if (guesses_.empty()) return;
   }
   wanted_.notify_one();
 }
@@ -114,14 +161,16 @@ void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
 void BlockCache::ReadAhead() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty() || !guesses_.empty(); });
     if (stopping_) return;
-    const Key key = queue_.front();
-    queue_.pop_front();
+    const bool guess = queue_.empty();
+    std::deque<Key>& queue = guess ? guesses_ : queue_;
+    const Key key = queue.front();
+    queue.pop_front();
     if (entries_.count(key) != 0) continue;
     try {
-      Load(key, lock);
-      ++counters_.prefetched;
+      Load(key, guess, lock);
+      ++(guess ? counters_.guessed : counters_.prefetched);
     } catch (const Error&) {
       // Whoever needs it will read it again and say so.
       if (!lock.owns_lock()) lock.lock();

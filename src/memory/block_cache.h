@@ -33,7 +33,7 @@ class BlockPin {
   std::shared_ptr<const AlignedBuffer<std::byte>> data_;
 };
 
-// Thread-safe. A thread of its own reads ahead.
+// Thread-safe. Threads of its own read ahead.
 class BlockCache {
  public:
   // `budget`: bytes of blocks kept; pinned ones may exceed it for as long as they are pinned.
@@ -42,8 +42,11 @@ class BlockCache {
 
   // Throws Error when the record is damaged.
   BlockPin Get(size_t layer, size_t block);
-  // Starts to read what is not here yet.
+  // Starts to read what is not here yet and will be asked for now.
   void Prefetch(size_t layer, std::span<const uint32_t> blocks);
+  // The same for what may be asked for soon; takes the place of earlier guesses. They wait for everything that is
+  // wanted, and are the first to go.
+  void Guess(size_t layer, std::span<const uint32_t> blocks);
 
   // The same file after more was committed to it.
   void Update(std::shared_ptr<const MemoryFile> file);
@@ -52,37 +55,42 @@ class BlockCache {
   struct Counters {
     uint64_t hits = 0;
     uint64_t misses = 0;      // read while somebody waited
-    uint64_t prefetched = 0;  // read ahead
+    uint64_t prefetched = 0;  // read ahead because they were wanted
+    uint64_t guessed = 0;     // read ahead on a guess
+    uint64_t guessed_right = 0;
     uint64_t bytes_read = 0;
     size_t bytes_held = 0;
   };
   Counters counters() const;
-  size_t budget() const { return budget_; }
+  size_t budget() const;
+  // Blocks beyond a smaller budget go at once.
+  void SetBudget(size_t budget);
 
  private:
   struct Entry {
     std::shared_ptr<const AlignedBuffer<std::byte>> data;  // null while it is being read
     bool used = false;                                     // since the clock's hand passed
+    bool guess = false;                                    // nobody has asked for it yet
     size_t place = 0;                                      // on the clock
   };
   using Key = uint64_t;
   static Key KeyOf(size_t layer, size_t block) { return static_cast<Key>(layer) << 40 | block; }
 
-  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, bool guess, std::unique_lock<std::mutex>& lock);
   void MakeRoom(size_t bytes);
   void ReadAhead();
 
-  const size_t budget_;
   mutable std::mutex mutex_;
+  size_t budget_;
   std::condition_variable loaded_, wanted_;
   std::shared_ptr<const MemoryFile> file_;
   std::unordered_map<Key, Entry> entries_;
   std::vector<Key> clock_;
   size_t hand_ = 0;
-  std::deque<Key> queue_;
+  std::deque<Key> queue_, guesses_;
   Counters counters_;
   bool stopping_ = false;
-  std::thread reader_;
+  std::vector<std::thread> readers_;
 };
 
 }  // namespace cairn

@@ -8,6 +8,13 @@
 
 namespace cairn {
 
+namespace {
+
+// Blocks that few queries chose are likely chosen by the next layer too; what a whole chunk chose would be too much.
+constexpr size_t kGuessed = 64;
+
+}  // namespace
+
 LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index)
     : shape_(shape),
       kv_heads_(kv_heads),
@@ -53,13 +60,14 @@ void LayerMemory::Finish(size_t rows) {
   std::copy(values_.begin() + begin, values_.begin() + end, values_.begin());
 }
 
-void LayerMemory::Attach(std::shared_ptr<BlockCache> cache, size_t layer, std::vector<uint32_t> stored,
+void LayerMemory::Attach(const std::shared_ptr<BlockCache>& cache, size_t layer, std::span<const uint32_t> stored,
                          std::span<const float> landmarks) {
-  CAIRN_CHECK(total() == 0 && unfinished_ == 0 && landmarks.size() == stored.size() * row_floats());
-  cache_ = std::move(cache);
+  CAIRN_CHECK(forgotten_ == 0 && blocks_.empty() && unfinished_ == 0);
+  CAIRN_CHECK((stored_.empty() || cache_ == cache) && landmarks.size() == stored.size() * row_floats());
+  cache_ = cache;
   layer_ = layer;
-  stored_ = std::move(stored);
-  for (size_t b = 0; b < stored_.size(); ++b) {
+  stored_.insert(stored_.end(), stored.begin(), stored.end());
+  for (size_t b = 0; b < stored.size(); ++b) {
     for (size_t h = 0; h < kv_heads_; ++h) landmarks_[h].Add(&landmarks[(b * kv_heads_ + h) * shape_.dim]);
   }
 }
@@ -76,7 +84,9 @@ void LayerMemory::Prefetch(std::span<const int32_t> indexes) const {
   for (const int32_t index : indexes) {
     if (static_cast<size_t>(index) < stored_.size()) wanted.push_back(stored_[static_cast<size_t>(index)]);
   }
-  if (!wanted.empty()) cache_->Prefetch(layer_, wanted);
+  if (wanted.empty()) return;
+  cache_->Prefetch(layer_, wanted);
+  if (wanted.size() <= kGuessed) cache_->Guess(layer_ + 1, wanted);
 }
 
 void LayerMemory::KeepLatest(size_t limit) {
@@ -134,10 +144,15 @@ void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
   }
 }
 
-size_t LayerMemory::bytes() const {
-  size_t sum = blocks_.size() * kv_heads_ * shape_.bytes();
+size_t LayerMemory::fixed_bytes() const {
+  size_t sum = stored_.capacity() * sizeof(uint32_t);
   for (const OwnedLandmarkIndex& index : landmarks_) sum += index->bytes();
-  return sum + (keys_.capacity() + values_.capacity()) * sizeof(float);
+  return sum;
+}
+
+size_t LayerMemory::bytes() const {
+  return fixed_bytes() + blocks_.size() * kv_heads_ * shape_.bytes() +
+         (keys_.capacity() + values_.capacity()) * sizeof(float);
 }
 
 }  // namespace cairn

@@ -44,8 +44,8 @@ class LayerMemory {
   void Finish(size_t rows);
 
   // The memory begins with blocks of a file, of which this is layer `layer`: their numbers there, and their landmarks,
-  // [block][kv_head][dim]. Only while it is empty.
-  void Attach(std::shared_ptr<BlockCache> cache, size_t layer, std::vector<uint32_t> stored,
+  // [block][kv_head][dim]. May be called for some blocks after the other, while there are no blocks of its own.
+  void Attach(const std::shared_ptr<BlockCache>& cache, size_t layer, std::span<const uint32_t> stored,
               std::span<const float> landmarks);
   // The first `count` blocks in RAM are now in the file, from block `first` on, and leave RAM.
   void MoveToFile(size_t count, size_t first);
@@ -59,7 +59,8 @@ class LayerMemory {
   // For benchmarks: appends copies of the finished blocks, their landmarks disturbed, until there are `blocks`.
   void FillWithCopies(size_t blocks, uint64_t seed);
 
-  size_t bytes() const;  // shared blocks included
+  size_t bytes() const;        // shared blocks included
+  size_t fixed_bytes() const;  // the same without blocks: landmarks and their index, numbers of blocks in the file
 
  private:
   using Data = std::shared_ptr<const AlignedBuffer<std::byte>>;

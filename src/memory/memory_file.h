@@ -1,12 +1,11 @@
-// A memory on disk: finished blocks of all layers, their landmarks, tokens and sources, in one append-only file with
-// atomic commits. docs/memory-format.md describes the bytes. Readers see what was committed when they opened it, also
-// while one writer appends.
+// A memory on disk, as readers see it: finished blocks of all layers, their landmarks, tokens and sources, in one
+// append-only file with atomic commits. docs/memory-format.md describes the bytes. Readers see what was committed when
+// they opened it, also while one writer appends.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -42,15 +41,6 @@ struct MemorySource {
   bool complete = false;  // every block of it is in the memory
 };
 
-// What one commit adds. `records` [block][layer], `landmarks` [block][layer][kv_head][dim].
-struct MemorySegment {
-  std::vector<BlockSpan> spans;           // one a block
-  std::vector<int32_t> tokens;            // block_length a block
-  std::vector<float> landmarks;           // as in the records, f32
-  std::vector<const std::byte*> records;  // record_bytes() each
-  std::vector<MemorySource> sources;      // all sources as they are after this commit
-};
-
 // A committed state of the file. Immutable, thread-safe.
 class MemoryFile {
  public:
@@ -69,6 +59,7 @@ class MemoryFile {
   const std::vector<BlockSpan>& spans() const { return spans_; }  // by block
   uint64_t file_bytes() const { return committed_bytes_; }
   size_t commits() const;
+  size_t table_bytes() const;  // of RAM that this needs: checksums and places of blocks
   bool forgotten(size_t block) const { return sources_[spans_[block].source].forgotten; }
 
   std::vector<int32_t> ReadTokens(size_t block) const;
@@ -89,59 +80,11 @@ class MemoryFile {
   std::string name_;
   int fd_ = -1;
   MemoryIdentity identity_;
-  std::vector<Segment> segments_;
+  std::vector<std::shared_ptr<const Segment>> segments_;  // shared with states of other moments
   std::vector<MemorySource> sources_;
   std::vector<BlockSpan> spans_;
   size_t blocks_ = 0;
   uint64_t committed_bytes_ = 0;
 };
-
-// The one writer. Holds a lock on the file; what a killed writer left uncommitted is cut off.
-class MemoryWriter {
- public:
-  // Creates the file, or opens it for appending. Throws Error when another process writes to it, or when it belongs to
-  // another model.
-  MemoryWriter(const std::filesystem::path& path, const MemoryIdentity& identity);
-  MemoryWriter(const MemoryWriter&) = delete;
-  MemoryWriter& operator=(const MemoryWriter&) = delete;
-  ~MemoryWriter();
-
-  // Durable when it returns. When it throws (a full disk) the file is as it was before.
-  void Commit(const MemorySegment& segment);
-
-  size_t blocks() const { return blocks_; }
-  const std::vector<MemorySource>& sources() const { return sources_; }
-
- private:
-  void WriteAt(uint64_t offset, const void* data, size_t size);
-  void Sync();
-  void WriteCommitSlot();
-
-  std::string name_;
-  int fd_ = -1;
-  MemoryIdentity identity_;
-  std::vector<MemorySource> sources_;
-  uint64_t end_ = 0;
-  uint64_t sequence_ = 0;
-  size_t blocks_ = 0;
-};
-
-// A part of a memory that is damaged.
-struct MemoryDamage {
-  std::string part;                    // "header", "commit slot", "segment 3: record of block 17, layer 2", ...
-  size_t first_block = 0, blocks = 0;  // that it makes unreadable; none for parts that are kept twice
-};
-
-struct MemoryCheck {
-  std::vector<MemoryDamage> damages;
-  size_t good_blocks = 0;
-  uint64_t uncommitted_bytes = 0;  // left behind by a killed writer; harmless
-
-  // Reads every byte. Never throws for damage, only when the file cannot be opened or its identity is lost.
-  static MemoryCheck Run(const std::filesystem::path& path);
-};
-
-// Writes what is good of `from` to `to`: blocks that are readable in all layers. Returns how many blocks were left out.
-size_t RepairMemory(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace cairn
