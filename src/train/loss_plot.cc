@@ -8,48 +8,11 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "plot/line_chart.h"
 
 namespace cairn {
 
 namespace {
-
-constexpr double kWidth = 960, kHeight = 540;
-constexpr double kLeft = 72, kRight = 28, kTop = 56, kBottom = 64;
-constexpr const char* kColours[] = {"#2563a8", "#c2571a", "#2f855a", "#8a3ffc", "#b83280", "#6b7280"};
-constexpr const char* kInk = "#1f2933";
-constexpr const char* kFaint = "#e4e7eb";
-
-std::string Escape(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return result;
-}
-
-// "1.5M", "20k", "350".
-std::string ShortNumber(double value) {
-  const double size = std::abs(value);
-  if (size >= 1e9) return fmt::format("{:g}G", value / 1e9);
-  if (size >= 1e6) return fmt::format("{:g}M", value / 1e6);
-  if (size >= 1e4) return fmt::format("{:g}k", value / 1e3);
-  return fmt::format("{:g}", value);
-}
 
 // Mean over a window around each point, narrower at the ends so that it stays centred.
 std::vector<LossPoint> Smoothed(const std::vector<LossPoint>& points, double share) {
@@ -64,29 +27,7 @@ std::vector<LossPoint> Smoothed(const std::vector<LossPoint>& points, double sha
   return result;
 }
 
-class Frame {
- public:
-  Frame(double x_high, double y_low, double y_high) : x_high_(x_high), y_low_(y_low), y_high_(y_high) {}
-  double X(double x) const { return kLeft + x / x_high_ * (kWidth - kLeft - kRight); }
-  double Y(double y) const {
-    const double clipped = std::clamp(y, y_low_, y_high_);
-    return kHeight - kBottom - (clipped - y_low_) / (y_high_ - y_low_) * (kHeight - kTop - kBottom);
-  }
-
- private:
-  double x_high_, y_low_, y_high_;
-};
-
 double XOf(const LossPoint& point, bool over_tokens) { return over_tokens ? point.tokens : point.step; }
-
-std::string Path(const std::vector<LossPoint>& points, const Frame& frame, bool over_tokens) {
-  std::string path;
-  for (const LossPoint& point : points) {
-    path +=
-        fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", frame.X(XOf(point, over_tokens)), frame.Y(point.loss));
-  }
-  return path;
-}
 
 // At most as many points as can be told apart.
 std::vector<LossPoint> Thinned(const std::vector<LossPoint>& points) {
@@ -112,30 +53,10 @@ std::pair<double, double> LossRange(const std::vector<RunCurves>& runs) {
   return {low - air, high + 2 * air};
 }
 
-std::string Legend(const std::vector<RunCurves>& runs) {
-  std::string out;
-  double y = kTop + 16;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const char* colour = kColours[i % std::size(kColours)];
-    const double x = kWidth - kRight - 16;
-    const auto entry = [&](const std::string& text, const std::string& mark) {
-      out += fmt::format("<text x='{:.0f}' y='{:.0f}' text-anchor='end' font-size='13' fill='{}'>{}</text>\n", x - 40,
-                         y + 4, kInk, Escape(text));
-      out += mark;
-      y += 20;
-    };
-    if (!runs[i].training.empty()) {
-      entry(runs[i].name + ", training",
-            fmt::format("<path d='M{:.0f} {:.0f}h32' stroke='{}' stroke-width='2.2'/>\n", x - 32, y, colour));
-    }
-    if (!runs[i].validation.empty()) {
-      entry(runs[i].name + fmt::format(", validation (last {:.3f})", runs[i].validation.back().loss),
-            fmt::format("<path d='M{0:.0f} {1:.0f}h32' stroke='{2}' stroke-width='1.6' stroke-dasharray='5 4'/>"
-                        "<circle cx='{3:.0f}' cy='{1:.0f}' r='3.6' fill='#fff' stroke='{2}' stroke-width='1.8'/>\n",
-                        x - 32, y, colour, x - 16));
-    }
-  }
-  return out;
+std::vector<ChartPoint> ChartPoints(const std::vector<LossPoint>& points, bool over_tokens) {
+  std::vector<ChartPoint> result;
+  for (const LossPoint& point : points) result.push_back({XOf(point, over_tokens), point.loss});
+  return result;
 }
 
 }  // namespace
@@ -170,80 +91,31 @@ RunCurves ReadRunCurves(const std::filesystem::path& log) {
   return run;
 }
 
-std::vector<double> AxisTicks(double low, double high, int count) {
-  const double raw = (high - low) / std::max(count, 1);
-  const double magnitude = std::pow(10.0, std::floor(std::log10(raw)));
-  double step = 10 * magnitude;
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * magnitude >= raw * 0.999) {
-      step = factor * magnitude;
-      break;
-    }
-  }
-  std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i)
-    ticks.push_back(i * step + 0.0);  // + 0.0: no -0
-  return ticks;
-}
-
 std::string DrawLossPlot(const std::vector<RunCurves>& runs, const LossPlotOptions& options) {
   CAIRN_CHECK(!runs.empty());
+  LineChart chart;
+  chart.title = options.title;
+  chart.x_label = options.over_tokens ? "tokens trained on" : "steps";
+  chart.y_label = "cross-entropy, nats a token";
+  chart.y_range = LossRange(runs);
   double x_high = 1;
-  for (const RunCurves& run : runs) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const RunCurves& run = runs[i];
     for (const auto* points : {&run.training, &run.validation}) {
       for (const LossPoint& point : *points) x_high = std::max(x_high, XOf(point, options.over_tokens));
     }
+    const auto add = [&](const std::string& name, const std::vector<LossPoint>& points, LineStyle style) {
+      if (points.empty()) return;
+      chart.series.push_back({name, ChartPoints(points, options.over_tokens), style, static_cast<int>(i)});
+    };
+    if (run.training.size() > 1 && options.smoothing > 0) add("", Thinned(run.training), LineStyle::kFaint);
+    add(run.name + ", training", Thinned(Smoothed(run.training, options.smoothing)), LineStyle::kLine);
+    if (run.validation.empty()) continue;
+    add(fmt::format("{}, validation (last {:.3f})", run.name, run.validation.back().loss), run.validation,
+        LineStyle::kDashed);
   }
-  const auto [y_low, y_high] = LossRange(runs);
-  const Frame frame(x_high, y_low, y_high);
-  std::string out = fmt::format(
-      "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0:.0f} {1:.0f}' width='{0:.0f}' height='{1:.0f}' "
-      "font-family='Helvetica, Arial, sans-serif' fill='none'>\n<rect width='{0:.0f}' height='{1:.0f}' fill='#fff'/>\n",
-      kWidth, kHeight);
-  const double bottom = kHeight - kBottom, right = kWidth - kRight;
-  for (const double tick : AxisTicks(y_low, y_high, 7)) {
-    const double y = frame.Y(tick);
-    out += fmt::format("<path d='M{:.0f} {:.1f}H{:.0f}' stroke='{}'/>\n", kLeft, y, right, kFaint);
-    out += fmt::format("<text x='{:.0f}' y='{:.1f}' text-anchor='end' font-size='12' fill='{}'>{:g}</text>\n",
-                       kLeft - 10, y + 4, kInk, std::round(tick * 1e6) / 1e6);
-  }
-  for (const double tick : AxisTicks(0, x_high, 8)) {
-    const double x = frame.X(tick);
-    out += fmt::format("<path d='M{:.1f} {:.0f}v6' stroke='{}'/>\n", x, bottom, kInk);
-    out += fmt::format("<text x='{:.1f}' y='{:.0f}' text-anchor='middle' font-size='12' fill='{}'>{}</text>\n", x,
-                       bottom + 22, kInk, ShortNumber(tick));
-  }
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const char* colour = kColours[i % std::size(kColours)];
-    const RunCurves& run = runs[i];
-    if (run.training.size() > 1 && options.smoothing > 0) {
-      out += fmt::format("<path d='{}' stroke='{}' stroke-width='1' stroke-opacity='0.22'/>\n",
-                         Path(Thinned(run.training), frame, options.over_tokens), colour);
-    }
-    if (!run.training.empty()) {
-      out += fmt::format("<path d='{}' stroke='{}' stroke-width='2.2' stroke-linejoin='round'/>\n",
-                         Path(Thinned(Smoothed(run.training, options.smoothing)), frame, options.over_tokens), colour);
-    }
-    if (!run.validation.empty()) {
-      out += fmt::format("<path d='{}' stroke='{}' stroke-width='1.6' stroke-dasharray='5 4'/>\n",
-                         Path(run.validation, frame, options.over_tokens), colour);
-    }
-    for (const LossPoint& point : run.validation) {
-      out += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.6' fill='#fff' stroke='{}' stroke-width='1.8'/>\n",
-                         frame.X(XOf(point, options.over_tokens)), frame.Y(point.loss), colour);
-    }
-  }
-  out += fmt::format("<path d='M{:.0f} {:.0f}V{:.0f}H{:.0f}' stroke='{}' stroke-width='1.2'/>\n", kLeft, kTop, bottom,
-                     right, kInk);
-  out += fmt::format("<text x='{:.0f}' y='32' font-size='18' font-weight='bold' fill='{}'>{}</text>\n", kLeft, kInk,
-                     Escape(options.title));
-  out += fmt::format("<text x='{:.0f}' y='{:.0f}' text-anchor='middle' font-size='13' fill='{}'>{}</text>\n",
-                     (kLeft + right) / 2, kHeight - 18, kInk, options.over_tokens ? "tokens trained on" : "steps");
-  out += fmt::format(
-      "<text transform='translate(22 {:.0f}) rotate(-90)' text-anchor='middle' font-size='13' fill='{}'>"
-      "cross-entropy, nats a token</text>\n",
-      (kTop + bottom) / 2, kInk);
-  return out + Legend(runs) + "</svg>\n";
+  chart.x_range = {0, x_high};
+  return DrawLineChart(chart);
 }
 
 }  // namespace cairn

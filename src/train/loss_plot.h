@@ -29,7 +29,4 @@ struct LossPlotOptions {
 // Training loss as measured (faint) and smoothed, validation loss as dots on a broken line; one colour a run.
 std::string DrawLossPlot(const std::vector<RunCurves>& runs, const LossPlotOptions& options);
 
-// About `count` round numbers from low to high, for an axis.
-std::vector<double> AxisTicks(double low, double high, int count);
-
 }  // namespace cairn
