@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "data/text_files.h"
+#include "eval/retrieval_plots.h"
 #include "eval/retrieval_report.h"
 #include "eval/retrieval_run.h"
 #include "eval/retrieval_tasks.h"
@@ -44,6 +45,8 @@ struct Options {
   size_t keys = 10;                 // kv
   std::string file;                 // kv, lines
   std::string output;
+  std::string memory_dir;
+  uint64_t ram = uint64_t{512} << 20;
   bool by_depth = false;
   bool no_bos = false;
   bool json = false;
@@ -207,14 +210,17 @@ Json SessionSettings(const Options& options, const InferenceModel& model, const 
 }
 
 void Run(const Options& options) {
-  if (options.trials == 0) Fail("--trials must be at least 1");
   const auto model = LoadModel(options.session);
   const auto tokenizer = LoadTokenizerOf(options.session, *model);
   std::vector<int32_t> begin;
   if (!options.no_bos && BeginsWithBos(model->source(), *tokenizer)) begin.push_back(*tokenizer->bos());
   Task task = MakeTask(options, tokenizer, begin);
-  RetrievalRunner runner(model, tokenizer, OptionsFrom(options.session, *model),
-                         {options.extra_tokens, !options.fresh_filler && options.file.empty()});
+  RetrievalOptions running{options.extra_tokens, !options.fresh_filler && options.file.empty()};
+  if (!options.memory_dir.empty()) {
+    if (!fs::is_directory(options.memory_dir)) Fail("--memory-dir '{}': there is no such folder", options.memory_dir);
+    running.memory = PromptMemory{options.memory_dir, options.ram};
+  }
+  RetrievalRunner runner(model, tokenizer, OptionsFrom(options.session, *model), running);
   WarnBeyondTraining(*model, runner.settings());
   Json settings = task.settings;
   settings.update(SessionSettings(options, *model, *tokenizer, runner.settings()));
@@ -251,6 +257,11 @@ void Run(const Options& options) {
   const bool by_depth = options.by_depth || (options.file.empty() && ParseDepths(options.depths).size() > 1);
   const auto lengths = SumTrials(results, false);
   const auto cells = SumTrials(results, true);
+  if (!options.output.empty()) {
+    const std::string title = fmt::format("{}, {}", options.task, model->source().name());
+    WriteFileAtomically(fs::path(options.output) / "accuracy.svg", DrawAccuracy(lengths, title, task.task->unit()));
+    WriteFileAtomically(fs::path(options.output) / "heat.svg", DrawAccuracyHeat(cells, title, task.task->unit()));
+  }
   if (options.json) {
     Json out;
     out["settings"] = settings;
@@ -276,8 +287,12 @@ std::shared_ptr<Options> AddTask(CLI::App& verb, const std::string& name, const 
   task->add_option("--depths", options->depths, "Part of the filler before the fact: 0,0.25,0.5, ... or random")
       ->delimiter(',')
       ->capture_default_str();
-  task->add_option("--trials", options->trials, "Trials for each length and depth")->capture_default_str();
-  task->add_option("--seed", options->seed, "The same seed draws the same prompts")->capture_default_str();
+  task->add_option("--trials", options->trials, "Trials for each length and depth")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  task->add_option("--seed", options->seed, "The same seed draws the same prompts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   if (name != "lines") {
     task->add_option("--filler", options->filler,
                      name == "passkey" ? "Text files or folders to hide the fact in, instead of the repeated sentences"
@@ -293,7 +308,9 @@ std::shared_ptr<Options> AddTask(CLI::App& verb, const std::string& name, const 
     task->add_option("--style", options->style, "sentences (among books), or json (one long object)")
         ->check(CLI::IsMember({"sentences", "json"}))
         ->capture_default_str();
-    task->add_option("--keys", options->keys, "Keys in a prompt of sentences")->capture_default_str();
+    task->add_option("--keys", options->keys, "Keys in a prompt of sentences")
+        ->check(CLI::Range(1, 2000))
+        ->capture_default_str();
   }
   if (name == "kv" || name == "lines") {
     task->add_option("--file", options->file,
@@ -302,8 +319,13 @@ std::shared_ptr<Options> AddTask(CLI::App& verb, const std::string& name, const 
   }
   task->add_flag("--fresh-filler", options->fresh_filler, "Every trial has a filler of its own; nothing is shared");
   task->add_option("--answer-tokens", options->extra_tokens, "Tokens generated beyond the length of the right answer")
+      ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   task->add_option("-o,--output", options->output, "Folder for results; the same command goes on where it stopped");
+  task->add_option("--memory-dir", options->memory_dir, "Keep blocks in files in this folder while a prompt is read");
+  task->add_option("--ram", options->ram, "With --memory-dir: RAM for blocks and landmarks, e.g. 512M")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   task->add_flag("--by-depth", options->by_depth, "Also print a row for each depth");
   task->add_flag("--no-bos", options->no_bos, "Prompts do not begin with the token that begins texts");
   options->session.AddAttention(*task);

@@ -63,12 +63,12 @@ RetrievalRunner::RetrievalRunner(std::shared_ptr<const InferenceModel> model,
       options_(options) {}
 
 // Up to token `last` of the prompt, chunk by chunk as one Append would.
-void RetrievalRunner::Read(Session& session, std::span<const int32_t> ids, size_t last, TrialResult& result,
+void RetrievalRunner::Read(PromptReader& reader, std::span<const int32_t> ids, size_t last, TrialResult& result,
                            const std::function<void(size_t tokens)>& progress) const {
   const auto begin = std::chrono::steady_clock::now();
-  for (size_t at = session.tokens().size(); at < last;) {
+  for (size_t at = reader.session().tokens().size(); at < last;) {
     const size_t end = std::min(last, NextChunkEnd(settings_, at));
-    session.Append(ids.subspan(at, end - at));
+    reader.Append(ids.subspan(at, end - at));
     result.tokens_read += end - at;
     if (progress) progress(end - at);
     at = end;
@@ -126,14 +126,15 @@ TrialResult RetrievalRunner::Run(const TrialKey& key, const Prompt& prompt,
   while (NextChunkEnd(settings_, common) <= prompt.fact_first) common = NextChunkEnd(settings_, common);
   if (!options_.share) common = 0;
   if (shared_) {
-    const std::vector<int32_t>& read = shared_->tokens();
+    const std::vector<int32_t>& read = shared_->session().tokens();
     if (read.size() > common || !std::equal(read.begin(), read.end(), prompt.ids.begin())) shared_.reset();
   }
-  if (!shared_) shared_.emplace(model_, settings_);
+  if (!shared_) shared_.emplace(model_, settings_, options_.memory);
   Read(*shared_, prompt.ids, common, result, progress);
-  Session session = shared_->Fork();
-  Read(session, prompt.ids, prompt.ids.size(), result, progress);
-  result.attended = AttendedPositions(model_->config(), settings_, prompt.ids.size(), session.counters().blocks_read);
+  PromptReader reader = shared_->Fork();
+  Read(reader, prompt.ids, prompt.ids.size(), result, progress);
+  Session& session = reader.session();
+  result.attended = AttendedPositions(model_->config(), settings_, prompt.ids.size(), reader.blocks_read());
   if (settings_.attention == AttentionKind::kLandmark) NoteChoice(session, prompt, result);
 
   GenerationOptions generation;

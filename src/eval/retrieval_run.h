@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "eval/prompt_reader.h"
 #include "eval/retrieval_task.h"
 #include "infer/session.h"
 #include "tokenizer/tokenizer.h"
@@ -40,8 +41,9 @@ double AttendedPositions(const ModelConfig& config, const SessionOptions& option
 size_t NextChunkEnd(const SessionOptions& options, size_t begin);
 
 struct RetrievalOptions {
-  size_t extra_tokens = 8;  // generated beyond the length of the right answer
-  bool share = true;        // one session keeps what trials have in common
+  size_t extra_tokens = 8;               // generated beyond the length of the right answer
+  bool share = true;                     // one session keeps what trials have in common
+  std::optional<PromptMemory> memory{};  // blocks are kept in files
 };
 
 // Not thread-safe.
@@ -56,7 +58,7 @@ class RetrievalRunner {
   const SessionOptions& settings() const { return settings_; }  // resolved
 
  private:
-  void Read(Session& session, std::span<const int32_t> ids, size_t last, TrialResult& result,
+  void Read(PromptReader& reader, std::span<const int32_t> ids, size_t last, TrialResult& result,
             const std::function<void(size_t tokens)>& progress) const;
   void NoteChoice(const Session& session, const Prompt& prompt, TrialResult& result) const;
 
@@ -64,7 +66,7 @@ class RetrievalRunner {
   std::shared_ptr<const Tokenizer> tokenizer_;
   SessionOptions settings_;
   RetrievalOptions options_;
-  std::optional<Session> shared_;  // has read what the next trial probably begins with
+  std::optional<PromptReader> shared_;  // has read what the next trial probably begins with
 };
 
 }  // namespace cairn

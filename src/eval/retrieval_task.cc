@@ -92,7 +92,7 @@ Prompt HiddenFactTask::Build(const TrialKey& key) {
   // At the very end the filler may have to be cut inside a piece.
   size_t before = wanted == room ? filler->Cut(room) : filler->PieceEnd(wanted);
   // A text does not begin with the white space before the fact.
-  if (before == 0 && opening_.empty() && !filler->source().restarts) before = filler->Cut(std::min<size_t>(room, 64));
+  if (before == 0 && text_.head.empty()) before = filler->Cut(std::min<size_t>(room, 64));
   const std::vector<int32_t>& tokens = filler->Tokens(room + 1);
   const auto at = [&](size_t i) { return tokens.begin() + static_cast<ptrdiff_t>(i); };
 

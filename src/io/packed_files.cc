@@ -116,8 +116,10 @@ bool LooksPacked(const std::filesystem::path& path) {
 
 std::vector<PackedFile> ReadPackedFiles(const std::filesystem::path& path, size_t limit) {
   const MappedFile file(path);
-  const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  const std::string name = path.string();
+  return UnpackFiles({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string(), limit);
+}
+
+std::vector<PackedFile> UnpackFiles(std::string_view bytes, const std::string& name, size_t limit) {
   std::string unpacked;
   if (bytes.starts_with(kXzMagic)) {
     unpacked = UnpackXzBytes(bytes, name, limit);
