@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/eval.h"
 #include "apps/session_flags.h"
 #include "apps/verbs.h"
 #include "base/error.h"
@@ -186,6 +187,7 @@ void AddEvalVerb(CLI::App& root, int&) {
       "Examples:\n  cairn eval perplexity -m model book.txt --length 4096 -k 4 --chunk 250\n"
       "  cairn eval perplexity -m stories15M.bin --weights int8 --against weights=f32 stories.txt");
   perplexity->callback([options] { RunPerplexity(*options); });
+  AddRetrievalEvals(*verb);
 }
 
 }  // namespace cairn

@@ -12,6 +12,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(lzma REQUIRED IMPORTED_TARGET liblzma)
+pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
 # Optional: editing of lines in cairn chat.
 pkg_check_modules(libedit libedit)
 # Optional: training with several processes.
@@ -25,7 +26,7 @@ endif()
 # What programs with the installed library link too stands in cairnConfig.cmake as well; headers alone are for the build.
 add_library(cairn_dependencies INTERFACE)
 target_link_libraries(cairn_dependencies INTERFACE fmt::fmt spdlog::spdlog hwy::hwy DNNL::dnnl Threads::Threads
-                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash PkgConfig::lzma
+                      ICU::i18n ICU::uc PkgConfig::sentencepiece PkgConfig::xxhash PkgConfig::lzma PkgConfig::zlib
                       $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> $<BUILD_INTERFACE:CLI11::CLI11>)
 if(NOT CAIRN_SANITIZE MATCHES "thread")
   target_link_libraries(cairn_dependencies INTERFACE OpenMP::OpenMP_CXX)
