@@ -58,9 +58,7 @@ void PromptReader::OpenFile() {
   identity.kv_heads = config.num_key_value_heads;
   identity.block = {config.head_dim, options.block_length, true, options.block_format};
   writer_ = std::make_unique<MemoryWriter>(path_, identity);
-  auto file = std::make_shared<const MemoryFile>(path_);
-  const size_t budget = BlockBudget(identity, 2 * file->blocks(), memory_->ram);
-  session_.AttachMemory(std::make_shared<BlockCache>(std::move(file), budget));
+  AttachWithin(session_, std::make_shared<const MemoryFile>(path_), memory_->ram);
 }
 
 void PromptReader::Append(std::span<const int32_t> tokens) {
