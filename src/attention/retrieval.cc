@@ -44,13 +44,10 @@ class HeadReader {
   void Choose(const float* q, int32_t* chosen) {
     DotRows({blocks_, shape_.dim, shape_.dim}, q, landmarks_.data(), scores_.data());
     std::iota(order_.begin(), order_.end(), 0);
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_), order_.end(),
-                      [&](int32_t a, int32_t b) {
-                        return scores_[static_cast<size_t>(a)] > scores_[static_cast<size_t>(b)] ||
-                               (scores_[static_cast<size_t>(a)] == scores_[static_cast<size_t>(b)] && a < b);
-                      });
-    std::sort(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(top_k_));
-    std::copy_n(order_.begin(), top_k_, chosen);
+    const size_t foreign = top_k_ > 1 ? chunk_.distractors : 0;
+    const size_t foreign_k = DistractorsChosen(top_k_, foreign, blocks_ - foreign);
+    chosen = Best(0, foreign, foreign_k, chosen);
+    Best(foreign, blocks_, top_k_ - foreign_k, chosen);
   }
 
   // By how many blocks a query is turned on to read its i'th chosen block: slots fill from the left, the latest k'
@@ -72,6 +69,18 @@ class HeadReader {
   }
 
  private:
+  // The best of blocks [begin, end), in text order; returns the place after them.
+  int32_t* Best(size_t begin, size_t end, size_t count, int32_t* chosen) {
+    const auto first = order_.begin() + static_cast<ptrdiff_t>(begin);
+    std::partial_sort(first, first + static_cast<ptrdiff_t>(count), order_.begin() + static_cast<ptrdiff_t>(end),
+                      [&](int32_t a, int32_t b) {
+                        return scores_[static_cast<size_t>(a)] > scores_[static_cast<size_t>(b)] ||
+                               (scores_[static_cast<size_t>(a)] == scores_[static_cast<size_t>(b)] && a < b);
+                      });
+    std::sort(first, first + static_cast<ptrdiff_t>(count));
+    return std::copy_n(first, count, chosen);
+  }
+
   // Block m in slot s stands k' + 1 - s blocks before the chunk, instead of its true distance.
   ptrdiff_t Turn(size_t m, size_t slot) const {
     const ptrdiff_t wanted = static_cast<ptrdiff_t>(top_k_) + 1 - static_cast<ptrdiff_t>(slot);
@@ -105,6 +114,11 @@ void BlockTurns::Apply(ptrdiff_t blocks, const float* from, float* to, bool back
   const float* cosine = &cosine_[static_cast<size_t>(blocks + limit_) * half_];
   const float* sine = &sine_[static_cast<size_t>(blocks + limit_) * half_];
   TurnRow({cosine, sine, half_, layout_ == RotaryLayout::kInterleaved, back}, from, to);
+}
+
+size_t DistractorsChosen(size_t top_k, size_t distractors, size_t own) {
+  const size_t wanted = top_k > 1 ? std::min(top_k / 2, distractors) : 0;
+  return std::max(wanted, top_k - std::min(own, top_k));
 }
 
 void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head) {

@@ -70,7 +70,13 @@ struct RetrievalChunk {
   float* home_inverse;
   size_t state_stride;
   int32_t* chosen;  // [query_head][time][top_k] indexes into memory; k' = min(top_k, memory.size()) of them are set
+  size_t distractors = 0;  // the first blocks of the memory that are
 };
+
+// How many of k' chosen blocks are distractors: half of them, less where there are too few, more where own blocks are
+// too few. Own blocks so compete with the best distractors in every softmax, and never lose their place to them: a
+// block that is not read gets no gradient, and would never learn to be found. A single choice is free.
+size_t DistractorsChosen(size_t top_k, size_t distractors, size_t own);
 
 // One query head of a chunk. Heads are independent.
 void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head);

@@ -192,6 +192,7 @@ class MemoryOp : public AttentionOp {
     result.time = shape.time;
     result.first_block = static_cast<ptrdiff_t>(first / stride_);
     result.memory = memory;
+    result.distractors = memory.size() - first / stride_;
     result.q = RowPart(qkv, width_, 0, row, first);
     result.out = RowPart(out, config_.query_size(), 0, row, first);
     result.home_max = state.home_max + row * heads * shape.time;

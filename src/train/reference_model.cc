@@ -6,6 +6,7 @@
 
 #include "attention/memory_reference.h"
 #include "attention/reference.h"
+#include "attention/retrieval.h"
 #include "base/error.h"
 #include "train/memory_op.h"
 
@@ -195,11 +196,20 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
     const size_t slot = m + top_k >= count ? m + top_k - count + 1 : 0;
     landmark_scores[m] = score(blocks[m] + length, slot * stride + length);
   }
-  std::vector<size_t> chosen(count);
-  std::iota(chosen.begin(), chosen.end(), size_t{0});
-  std::stable_sort(chosen.begin(), chosen.end(),
+  std::vector<size_t> order(count), chosen;
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return landmark_scores[a] > landmark_scores[b]; });
-  chosen.resize(top_k);
+  // Half of the choices are distractors where there are some; a single choice is free.
+  const size_t foreign = count - std::min(count, first / stride);
+  size_t left_foreign = top_k < 2 ? top_k : DistractorsChosen(top_k, foreign, count - foreign);
+  size_t left_own = top_k < 2 ? top_k : top_k - left_foreign;
+  for (const size_t m : order) {
+    size_t& left = m < foreign ? left_foreign : left_own;
+    if (left == 0 || chosen.size() == top_k) continue;
+    --left;
+    chosen.push_back(m);
+  }
   std::sort(chosen.begin(), chosen.end());
 
   std::vector<RowKey> keys;
