@@ -62,21 +62,16 @@ BlockPin BlockCache::Get(size_t layer, size_t block) {
     if (found->second.data != nullptr) {
       found->second.used = true;
       ++counters_.hits;
-      if (found->second.guess) {
-        found->second.guess = false;
-        ++counters_.guessed_right;
-      }
       return BlockPin(found->second.data);
     }
     loaded_.wait(lock);  // somebody else reads it
   }
   ++counters_.misses;
-  return BlockPin(Load(key, false, lock));
+  return BlockPin(Load(key, lock));
 }
 
 // Reads a record that has no entry yet; the lock is open meanwhile. On failure the entry goes again.
-std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, bool guess,
-                                                                 std::unique_lock<std::mutex>& lock) {
+std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::unique_lock<std::mutex>& lock) {
   entries_.emplace(key, Entry{});
   const std::shared_ptr<const MemoryFile> file = file_;
   const size_t bytes = file->identity().record_bytes();
@@ -96,8 +91,7 @@ std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, bool g
   lock.lock();
   Entry& entry = entries_.at(key);
   entry.data = data;
-  entry.used = !guess;
-  entry.guess = guess;
+  entry.used = true;
   entry.place = clock_.size();
   clock_.push_back(key);
   counters_.bytes_read += bytes;
@@ -143,34 +137,17 @@ void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
   if (added > 1) wanted_.notify_all();
 }
 
-void BlockCache::Guess(size_t layer, std::span<const uint32_t> blocks) {
-  {
-    const std::lock_guard lock(mutex_);
-    guesses_.clear();
-    // Guesses never push out what has been asked for.
-    const size_t bytes = file_->identity().record_bytes();
-    if (layer >= file_->identity().layers || counters_.bytes_held + blocks.size() * bytes > budget_) return;
-    for (const uint32_t block : blocks) {
-      if (entries_.count(KeyOf(layer, block)) == 0) guesses_.push_back(KeyOf(layer, block));
-    }
-    if (guesses_.empty()) return;
-  }
-  wanted_.notify_one();
-}
-
 void BlockCache::ReadAhead() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty() || !guesses_.empty(); });
+    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
-    const bool guess = queue_.empty();
-    std::deque<Key>& queue = guess ? guesses_ : queue_;
-    const Key key = queue.front();
-    queue.pop_front();
+    const Key key = queue_.front();
+    queue_.pop_front();
     if (entries_.count(key) != 0) continue;
     try {
-      Load(key, guess, lock);
-      ++(guess ? counters_.guessed : counters_.prefetched);
+      Load(key, lock);
+      ++counters_.prefetched;
     } catch (const Error&) {
       // Whoever needs it will read it again and say so.
       if (!lock.owns_lock()) lock.lock();

@@ -44,9 +44,6 @@ class BlockCache {
   BlockPin Get(size_t layer, size_t block);
   // Starts to read what is not here yet and will be asked for now.
   void Prefetch(size_t layer, std::span<const uint32_t> blocks);
-  // The same for what may be asked for soon; takes the place of earlier guesses. They wait for everything that is
-  // wanted, and are the first to go.
-  void Guess(size_t layer, std::span<const uint32_t> blocks);
 
   // The same file after more was committed to it.
   void Update(std::shared_ptr<const MemoryFile> file);
@@ -55,9 +52,7 @@ class BlockCache {
   struct Counters {
     uint64_t hits = 0;
     uint64_t misses = 0;      // read while somebody waited
-    uint64_t prefetched = 0;  // read ahead because they were wanted
-    uint64_t guessed = 0;     // read ahead on a guess
-    uint64_t guessed_right = 0;
+    uint64_t prefetched = 0;  // read ahead
     uint64_t bytes_read = 0;
     size_t bytes_held = 0;
   };
@@ -70,13 +65,12 @@ class BlockCache {
   struct Entry {
     std::shared_ptr<const AlignedBuffer<std::byte>> data;  // null while it is being read
     bool used = false;                                     // since the clock's hand passed
-    bool guess = false;                                    // nobody has asked for it yet
     size_t place = 0;                                      // on the clock
   };
   using Key = uint64_t;
   static Key KeyOf(size_t layer, size_t block) { return static_cast<Key>(layer) << 40 | block; }
 
-  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, bool guess, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, std::unique_lock<std::mutex>& lock);
   void MakeRoom(size_t bytes);
   void ReadAhead();
 
@@ -87,7 +81,7 @@ class BlockCache {
   std::unordered_map<Key, Entry> entries_;
   std::vector<Key> clock_;
   size_t hand_ = 0;
-  std::deque<Key> queue_, guesses_;
+  std::deque<Key> queue_;
   Counters counters_;
   bool stopping_ = false;
   std::vector<std::thread> readers_;
