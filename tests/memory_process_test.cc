@@ -92,11 +92,11 @@ TEST_F(MemoryProcesses, ResidentSizeStaysWithinTheBudget) {
   if (kSanitized) GTEST_SKIP() << "sanitizers keep freed memory";
   WriteApiModel(scratch_ / "model", WideConfig());
   Text("small.txt", Lines(20, "one"));
-  Text("large.txt", Lines(330, "two"));
+  Text("large.txt", Lines(200, "two"));
   const std::string ram = "8MiB";
   const auto ingest = [&](const std::string& text, const std::string& memory) {
     const ProcessResult result =
-        Cairn({"ingest", "-m", "model", "-o", memory, text, "--ram", ram, "--chunk", "60", "--json"});
+        Cairn({"ingest", "-m", "model", "-o", memory, text, "--ram", ram, "--chunk", "150", "--json"});
     EXPECT_EQ(result.code, 0) << result.err;
     return result.peak_resident;
   };

@@ -11,10 +11,32 @@ constexpr size_t kReaders = 4;
 // More are not worth remembering: whoever needs them reads them before their turn comes.
 constexpr size_t kMostQueued = 4096;
 
+// Kept for the next reads; what exceeds it is freed.
+constexpr size_t kMostSpares = 2 * kReaders;
+
 }  // namespace
 
+std::shared_ptr<AlignedBuffer<std::byte>> SpareBuffers::Take(const std::shared_ptr<SpareBuffers>& from) {
+  std::unique_ptr<AlignedBuffer<std::byte>> buffer;
+  {
+    const std::lock_guard lock(from->mutex_);
+    if (!from->buffers_.empty()) {
+      buffer = std::move(from->buffers_.back());
+      from->buffers_.pop_back();
+    }
+  }
+  if (buffer == nullptr) buffer = std::make_unique<AlignedBuffer<std::byte>>(from->bytes_);
+  return {buffer.release(), [from](AlignedBuffer<std::byte>* returned) {
+            std::unique_ptr<AlignedBuffer<std::byte>> owned(returned);
+            const std::lock_guard lock(from->mutex_);
+            if (from->buffers_.size() < kMostSpares) from->buffers_.push_back(std::move(owned));
+          }};
+}
+
 BlockCache::BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget)
-    : budget_(budget), file_(std::move(file)) {
+    : budget_(budget),
+      file_(std::move(file)),
+      spares_(std::make_shared<SpareBuffers>(file_->identity().record_bytes())) {
   for (size_t i = 0; i < kReaders; ++i) readers_.emplace_back([this] { ReadAhead(); });
 }
 
@@ -78,7 +100,7 @@ std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::u
   MakeRoom(bytes);
   counters_.bytes_held += bytes;
   lock.unlock();
-  auto data = std::make_shared<AlignedBuffer<std::byte>>(bytes);
+  const std::shared_ptr<AlignedBuffer<std::byte>> data = SpareBuffers::Take(spares_);
   try {
     file->ReadRecord(static_cast<size_t>(key & ((Key{1} << 40) - 1)), static_cast<size_t>(key >> 40), data->data());
   } catch (...) {

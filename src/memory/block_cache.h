@@ -33,6 +33,20 @@ class BlockPin {
   std::shared_ptr<const AlignedBuffer<std::byte>> data_;
 };
 
+// Buffers of records that went, to be used again: several threads that allocate and free would make the heap several
+// times as large as the budget. Thread-safe.
+class SpareBuffers {
+ public:
+  explicit SpareBuffers(size_t bytes) : bytes_(bytes) {}
+  // A buffer that comes back here when its last owner is gone.
+  static std::shared_ptr<AlignedBuffer<std::byte>> Take(const std::shared_ptr<SpareBuffers>& from);
+
+ private:
+  const size_t bytes_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<AlignedBuffer<std::byte>>> buffers_;
+};
+
 // Thread-safe. Threads of its own read ahead.
 class BlockCache {
  public:
@@ -80,6 +94,7 @@ class BlockCache {
   std::shared_ptr<const MemoryFile> file_;
   std::unordered_map<Key, Entry> entries_;
   std::vector<Key> clock_;
+  std::shared_ptr<SpareBuffers> spares_;
   size_t hand_ = 0;
   std::deque<Key> queue_;
   Counters counters_;
