@@ -1,6 +1,6 @@
 # Developers' shortcuts. Everything is built by CMake (CMakePresets.json); the scripts install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench books stories model format format-check debug asan tsan clang fuzz soak-sessions lint clean
+.PHONY: help build test demo bench books stories model format format-check debug asan tsan clang fuzz soak soak-sessions lint clean
 
 # The project's own C and C++ files, tracked or new.
 SOURCES = $(shell find src apps bench tests include examples -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp')
@@ -61,6 +61,13 @@ fuzz: dev-tools  ## fuzz every reader of files for FUZZ_SECONDS (60) each
 	  build/fuzz/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_funcs=0 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/$$name- build/fuzz/corpus/$$name $$seeds; \
 	done
+
+# The long forms: kills, flipped bits, torn tails, readers beside a writer, full disks.
+soak:  ## memory files under kills, damage, readers and full disks (CAIRN_SOAK=3: three times as long)
+	@scripts/build release memory_file_test
+	@scripts/build release memory_process_test
+	CAIRN_SOAK=$${CAIRN_SOAK:-1} nice build/release/tests/memory_file_test
+	CAIRN_SOAK=$${CAIRN_SOAK:-1} nice build/release/tests/memory_process_test
 
 soak-sessions:  ## 100,000 random sequences of calls of sessions against the slow reference (or CAIRN_SEQUENCES)
 	@scripts/build release session_random_test

@@ -93,6 +93,7 @@ void RunAsk(const Options& options) {
     out["generated_tokens_per_second"] = speed;
     out["blocks_in_memory"] = opened.file->blocks();
     out["bytes_read"] = cache.bytes_read;
+    out["records"] = {{"hits", cache.hits}, {"waited_for", cache.misses}, {"read_ahead", cache.prefetched}};
     out["reads"] = view.ToJson();
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;

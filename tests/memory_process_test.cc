@@ -92,32 +92,32 @@ TEST_F(MemoryProcesses, ResidentSizeStaysWithinTheBudget) {
   if (kSanitized) GTEST_SKIP() << "sanitizers keep freed memory";
   WriteApiModel(scratch_ / "model", WideConfig());
   Text("small.txt", Lines(20, "one"));
-  Text("large.txt", Lines(700, "two"));
-  const std::string ram = "16MiB";
+  Text("large.txt", Lines(200, "two"));
+  const std::string ram = "8MiB";
   const auto ingest = [&](const std::string& text, const std::string& memory) {
     const ProcessResult result =
-        Cairn({"ingest", "-m", "model", "-o", memory, text, "--ram", ram, "--chunk", "60", "--json"});
+        Cairn({"ingest", "-m", "model", "-o", memory, text, "--ram", ram, "--chunk", "150", "--json"});
     EXPECT_EQ(result.code, 0) << result.err;
     return result.peak_resident;
   };
   const size_t small = ingest("small.txt", "small.cairn");
   const size_t large = ingest("large.txt", "large.cairn");
   const size_t file_bytes = static_cast<size_t>(fs::file_size(scratch_ / "large.cairn"));
-  EXPECT_GT(file_bytes, 100 * kMegabyte);
-  EXPECT_LT(large, small + 16 * kMegabyte + kSlack);
+  EXPECT_GT(file_bytes, 8 * 8 * kMegabyte);
+  EXPECT_LT(large, small + 8 * kMegabyte + kSlack);
   const auto ask = [&](const std::string& memory) {
     const ProcessResult result =
-        Cairn({"ask", memory, "-m", "model", "-p", "the bath", "-n", "150", "-k", "8", "--ram", ram, "--json"});
+        Cairn({"ask", memory, "-m", "model", "-p", "the bath", "-n", "60", "-k", "8", "--ram", ram, "--json"});
     EXPECT_EQ(result.code, 0) << result.err;
     if (memory == "large.cairn") {
       // Enough was read that a cache without a limit would show.
-      EXPECT_GT(Json::parse(result.out)["bytes_read"].get<size_t>(), 2 * 16 * kMegabyte);
+      EXPECT_GT(Json::parse(result.out)["bytes_read"].get<size_t>(), 3 * 8 * kMegabyte);
     }
     return result.peak_resident;
   };
   const size_t ask_small = ask("small.cairn");
   const size_t ask_large = ask("large.cairn");
-  EXPECT_LT(ask_large, ask_small + 16 * kMegabyte + kSlack);
+  EXPECT_LT(ask_large, ask_small + 8 * kMegabyte + kSlack);
   std::printf("peak resident: ingest %.1f MB (small text %.1f), ask %.1f MB (small memory %.1f); file %.1f MB\n",
               static_cast<double>(large) / 1e6, static_cast<double>(small) / 1e6, static_cast<double>(ask_large) / 1e6,
               static_cast<double>(ask_small) / 1e6, static_cast<double>(file_bytes) / 1e6);

@@ -356,7 +356,7 @@ void Session::AttachMemory(std::shared_ptr<BlockCache> cache) {
   // Landmarks a few blocks at a time, so that they never stand in RAM twice.
   const size_t per_layer = identity.kv_heads * identity.block.dim;
   std::vector<float> keys, of_layer;
-  constexpr size_t kPiece = 256;
+  constexpr size_t kPiece = 64;
   size_t next = 0;
   for (size_t first = 0; first < file->blocks(); first += kPiece) {
     const size_t count = std::min(kPiece, file->blocks() - first);

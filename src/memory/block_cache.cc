@@ -11,10 +11,32 @@ constexpr size_t kReaders = 4;
 // More are not worth remembering: whoever needs them reads them before their turn comes.
 constexpr size_t kMostQueued = 4096;
 
+// Kept for the next reads; what exceeds it is freed.
+constexpr size_t kMostSpares = 2 * kReaders;
+
 }  // namespace
 
+std::shared_ptr<AlignedBuffer<std::byte>> SpareBuffers::Take(const std::shared_ptr<SpareBuffers>& from) {
+  std::unique_ptr<AlignedBuffer<std::byte>> buffer;
+  {
+    const std::lock_guard lock(from->mutex_);
+    if (!from->buffers_.empty()) {
+      buffer = std::move(from->buffers_.back());
+      from->buffers_.pop_back();
+    }
+  }
+  if (buffer == nullptr) buffer = std::make_unique<AlignedBuffer<std::byte>>(from->bytes_);
+  return {buffer.release(), [from](AlignedBuffer<std::byte>* returned) {
+            std::unique_ptr<AlignedBuffer<std::byte>> owned(returned);
+            const std::lock_guard lock(from->mutex_);
+            if (from->buffers_.size() < kMostSpares) from->buffers_.push_back(std::move(owned));
+          }};
+}
+
 BlockCache::BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget)
-    : budget_(budget), file_(std::move(file)) {
+    : budget_(budget),
+      file_(std::move(file)),
+      spares_(std::make_shared<SpareBuffers>(file_->identity().record_bytes())) {
   for (size_t i = 0; i < kReaders; ++i) readers_.emplace_back([this] { ReadAhead(); });
 }
 
@@ -62,28 +84,23 @@ BlockPin BlockCache::Get(size_t layer, size_t block) {
     if (found->second.data != nullptr) {
       found->second.used = true;
       ++counters_.hits;
-      if (found->second.guess) {
-        found->second.guess = false;
-        ++counters_.guessed_right;
-      }
       return BlockPin(found->second.data);
     }
     loaded_.wait(lock);  // somebody else reads it
   }
   ++counters_.misses;
-  return BlockPin(Load(key, false, lock));
+  return BlockPin(Load(key, lock));
 }
 
 // Reads a record that has no entry yet; the lock is open meanwhile. On failure the entry goes again.
-std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, bool guess,
-                                                                 std::unique_lock<std::mutex>& lock) {
+std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::unique_lock<std::mutex>& lock) {
   entries_.emplace(key, Entry{});
   const std::shared_ptr<const MemoryFile> file = file_;
   const size_t bytes = file->identity().record_bytes();
   MakeRoom(bytes);
   counters_.bytes_held += bytes;
   lock.unlock();
-  auto data = std::make_shared<AlignedBuffer<std::byte>>(bytes);
+  const std::shared_ptr<AlignedBuffer<std::byte>> data = SpareBuffers::Take(spares_);
   try {
     file->ReadRecord(static_cast<size_t>(key & ((Key{1} << 40) - 1)), static_cast<size_t>(key >> 40), data->data());
   } catch (...) {
@@ -96,8 +113,7 @@ std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, bool g
   lock.lock();
   Entry& entry = entries_.at(key);
   entry.data = data;
-  entry.used = !guess;
-  entry.guess = guess;
+  entry.used = true;
   entry.place = clock_.size();
   clock_.push_back(key);
   counters_.bytes_read += bytes;
@@ -143,34 +159,17 @@ void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
   if (added > 1) wanted_.notify_all();
 }
 
-void BlockCache::Guess(size_t layer, std::span<const uint32_t> blocks) {
-  {
-    const std::lock_guard lock(mutex_);
-    guesses_.clear();
-    // Guesses never push out what has been asked for.
-    const size_t bytes = file_->identity().record_bytes();
-    if (layer >= file_->identity().layers || counters_.bytes_held + blocks.size() * bytes > budget_) return;
-    for (const uint32_t block : blocks) {
-      if (entries_.count(KeyOf(layer, block)) == 0) guesses_.push_back(KeyOf(layer, block));
-    }
-    if (guesses_.empty()) return;
-  }
-  wanted_.notify_one();
-}
-
 void BlockCache::ReadAhead() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty() || !guesses_.empty(); });
+    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (stopping_) return;
-    const bool guess = queue_.empty();
-    std::deque<Key>& queue = guess ? guesses_ : queue_;
-    const Key key = queue.front();
-    queue.pop_front();
+    const Key key = queue_.front();
+    queue_.pop_front();
     if (entries_.count(key) != 0) continue;
     try {
-      Load(key, guess, lock);
-      ++(guess ? counters_.guessed : counters_.prefetched);
+      Load(key, lock);
+      ++counters_.prefetched;
     } catch (const Error&) {
       // Whoever needs it will read it again and say so.
       if (!lock.owns_lock()) lock.lock();

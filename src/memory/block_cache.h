@@ -33,6 +33,20 @@ class BlockPin {
   std::shared_ptr<const AlignedBuffer<std::byte>> data_;
 };
 
+// Buffers of records that went, to be used again: several threads that allocate and free would make the heap several
+// times as large as the budget. Thread-safe.
+class SpareBuffers {
+ public:
+  explicit SpareBuffers(size_t bytes) : bytes_(bytes) {}
+  // A buffer that comes back here when its last owner is gone.
+  static std::shared_ptr<AlignedBuffer<std::byte>> Take(const std::shared_ptr<SpareBuffers>& from);
+
+ private:
+  const size_t bytes_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<AlignedBuffer<std::byte>>> buffers_;
+};
+
 // Thread-safe. Threads of its own read ahead.
 class BlockCache {
  public:
@@ -44,9 +58,6 @@ class BlockCache {
   BlockPin Get(size_t layer, size_t block);
   // Starts to read what is not here yet and will be asked for now.
   void Prefetch(size_t layer, std::span<const uint32_t> blocks);
-  // The same for what may be asked for soon; takes the place of earlier guesses. They wait for everything that is
-  // wanted, and are the first to go.
-  void Guess(size_t layer, std::span<const uint32_t> blocks);
 
   // The same file after more was committed to it.
   void Update(std::shared_ptr<const MemoryFile> file);
@@ -55,9 +66,7 @@ class BlockCache {
   struct Counters {
     uint64_t hits = 0;
     uint64_t misses = 0;      // read while somebody waited
-    uint64_t prefetched = 0;  // read ahead because they were wanted
-    uint64_t guessed = 0;     // read ahead on a guess
-    uint64_t guessed_right = 0;
+    uint64_t prefetched = 0;  // read ahead
     uint64_t bytes_read = 0;
     size_t bytes_held = 0;
   };
@@ -70,13 +79,12 @@ class BlockCache {
   struct Entry {
     std::shared_ptr<const AlignedBuffer<std::byte>> data;  // null while it is being read
     bool used = false;                                     // since the clock's hand passed
-    bool guess = false;                                    // nobody has asked for it yet
     size_t place = 0;                                      // on the clock
   };
   using Key = uint64_t;
   static Key KeyOf(size_t layer, size_t block) { return static_cast<Key>(layer) << 40 | block; }
 
-  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, bool guess, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, std::unique_lock<std::mutex>& lock);
   void MakeRoom(size_t bytes);
   void ReadAhead();
 
@@ -86,8 +94,9 @@ class BlockCache {
   std::shared_ptr<const MemoryFile> file_;
   std::unordered_map<Key, Entry> entries_;
   std::vector<Key> clock_;
+  std::shared_ptr<SpareBuffers> spares_;
   size_t hand_ = 0;
-  std::deque<Key> queue_, guesses_;
+  std::deque<Key> queue_;
   Counters counters_;
   bool stopping_ = false;
   std::vector<std::thread> readers_;

@@ -8,13 +8,6 @@
 
 namespace cairn {
 
-namespace {
-
-// Blocks that few queries chose are likely chosen by the next layer too; what a whole chunk chose would be too much.
-constexpr size_t kGuessed = 64;
-
-}  // namespace
-
 LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index)
     : shape_(shape),
       kv_heads_(kv_heads),
@@ -84,9 +77,7 @@ void LayerMemory::Prefetch(std::span<const int32_t> indexes) const {
   for (const int32_t index : indexes) {
     if (static_cast<size_t>(index) < stored_.size()) wanted.push_back(stored_[static_cast<size_t>(index)]);
   }
-  if (wanted.empty()) return;
-  cache_->Prefetch(layer_, wanted);
-  if (wanted.size() <= kGuessed) cache_->Guess(layer_ + 1, wanted);
+  if (!wanted.empty()) cache_->Prefetch(layer_, wanted);
 }
 
 void LayerMemory::KeepLatest(size_t limit) {
