@@ -34,9 +34,9 @@ class Int8Index : public LandmarkIndex {
   IndexKind kind() const override { return IndexKind::kInt8; }
   std::unique_ptr<LandmarkIndex> Clone() const override { return std::make_unique<Int8Index>(*this); }
   void Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const override {
-    // Bytes save reading. Many queries share what is read, and the plain product is faster for them; both give the
-    // same.
-    if (count >= kManyQueries) {
+    // Bytes save reading. Many queries share what is read, and the plain product may be faster for them; both give
+    // the same.
+    if (count >= kManyQueries && !CodesServeManyQueries()) {
       SearchLandmarks(keys_, first, last, count, queries, best);
     } else {
       SearchCodes(codes_, keys_, first, last, count, queries, best);

@@ -99,9 +99,11 @@ std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 // How much of the memory the searches that look at a part of it look at. The defaults find at least 98 of 100 of the
 // four best among the clustered random keys of the tests; `--audit` measures it on real ones.
 struct HierarchicalOptions {
-  double visited = 0.35;  // leaves of 64 keys, as a part of all of them
-  size_t visited_min = 8;
-  size_t entered = 2;  // leaves of the nodes that are entered, for each leaf visited
+  double visited = 0.25;        // leaves that a single query visits, as a part of all of them
+  size_t visited_min = 48;      // and at least so many
+  double left_out = 0.03;       // part of the keys' variance that sketches may leave out
+  size_t shortlist = 64;        // keys that are looked at again after their sketches
+  size_t shortlist_part = 128;  // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
 
