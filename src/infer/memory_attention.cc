@@ -33,6 +33,13 @@ void Grow(std::vector<float>& values, size_t size) {
 
 }  // namespace
 
+void CheckRecall(const RetrievalAudit& audit, double least, std::string_view index) {
+  if (audit.MeanRecall() >= least) return;
+  Fail(
+      "the index \"{}\" found {:.4f} of the best blocks, less than --audit-min {}; use --index int8, which misses none",
+      index, audit.MeanRecall(), least);
+}
+
 // What a thread works in; kept, because fresh memory costs more than the work.
 struct MemoryAttention::Scratch {
   std::vector<float> queries, scores, keys, key, few_scores, gates, weights;
