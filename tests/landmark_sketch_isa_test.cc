@@ -55,7 +55,8 @@ TEST(LandmarkSketch, ScansAreThePlainSums) {
             std::vector<uint8_t> key(rank);
             for (size_t r = 0; r < rank; ++r) key[r] = data.data()[p * rank * 64 + (r / 4 * 64 + c) * 4 + r % 4];
             all.emplace_back(PlainSum(queries[q], key), p * 64 + c);
-            maxima[c] = std::max(maxima[c], all.back().first);
+            int32_t& maximum = maxima[(c + kSketchShift * p) % 64];
+            maximum = std::max(maximum, all.back().first);
           }
         }
         const int32_t least = SketchThreshold(wanted, maxima.data());

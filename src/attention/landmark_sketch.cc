@@ -51,9 +51,12 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
       PanelRows(rows, sketches.data + panel * panel_bytes, sketches.quads, queries + begin, sums);
       for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
         const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
-        for (size_t at = column; at < rows * kColumns; at += kColumns) {
-          const IVec most = hn::Load(di, maxima + at);
-          hn::Store(hn::IfThenElse(keys, hn::Max(most, hn::Load(di, sums + at)), most), di, maxima + at);
+        // Panels are filled from the left; maxima are not to be.
+        const size_t slot = (column + panel * kSketchShift) % kColumns;
+        for (size_t row = 0; row < rows * kColumns; row += kColumns) {
+          const IVec most = hn::Load(di, maxima + row + slot);
+          const IVec more = hn::Max(most, hn::Load(di, sums + row + column));
+          hn::Store(hn::IfThenElse(keys, more, most), di, maxima + row + slot);
         }
       }
     }

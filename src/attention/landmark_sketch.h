@@ -30,8 +30,10 @@ struct SketchPanels {
   const uint8_t* filled;
 };
 
-// What a sum must reach to be one of about `wanted` of those whose maxima over 64 columns are given (reordered): keys
-// fall into columns by chance, so the number of columns that are reached tells how many keys are above.
+// What a sum must reach to be one of about `wanted` of those whose maxima over 64 slots are given (reordered): keys
+// fall into slots by chance, so the number of slots that are reached tells how many keys are above. The key in column c
+// of panel p falls into slot (c + kSketchShift * p) % 64.
+inline constexpr size_t kSketchShift = 16;
 int32_t SketchThreshold(size_t wanted, int32_t* maxima);
 
 // The places of all keys of `panels` (ascending) whose sum reaches SketchThreshold, in that order, for every query;
