@@ -8,6 +8,7 @@
 #include "data/text_files.h"
 #include "infer/ingest.h"
 #include "io/file.h"
+#include "io/long_text.h"
 
 namespace cairn {
 
@@ -165,12 +166,12 @@ std::vector<LandmarkSample> SampleLandmarks(const std::shared_ptr<const Inferenc
   const size_t rest = kChunks * chunk;  // at the end, for the queries
   if (!exists) {
     const size_t read = std::min(source.tokens, ids.size() - rest);
-    Ingest(source.memory, model, tokenizer, source.session, source.ram)
-        .Add("text", tokenizer->Decode(std::span(ids).first(read)));
+    const std::string memory_text = tokenizer->Decode(std::span(ids).first(read));
+    Ingest(source.memory, model, tokenizer, source.session, source.ram).Add("text", LongText::OfBytes(memory_text));
   }
   const auto file = std::make_shared<const MemoryFile>(source.memory);
   Session session(model, OptionsFor(*file, settings));
-  session.AttachMemory(std::make_shared<BlockCache>(file, BlockBudget(file->identity(), file->blocks(), source.ram)));
+  AttachWithin(session, file, source.ram);
   const size_t blocks = session.counters().blocks_kept;
   const size_t group = config.num_attention_heads / config.num_key_value_heads;
   if (blocks <= source.session.top_k) Fail("the memory has {} blocks, too few to search", blocks);
