@@ -23,6 +23,7 @@ void AddBenchVerb(CLI::App& root, int&) {
   verb->require_subcommand(1);
   verb->footer("Example:\n  cairn bench attention --quick");
   AddAttentionBench(*verb);
+  AddIndexBench(*verb);
   AddInferenceBenches(*verb);
   AddMatrixBench(*verb);
   AddMemoryBench(*verb);

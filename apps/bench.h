@@ -12,6 +12,7 @@ nlohmann::ordered_json BenchHead(const std::string& benchmark);
 
 void AddAttentionBench(CLI::App& bench);
 void AddInferenceBenches(CLI::App& bench);  // decode and prefill
+void AddIndexBench(CLI::App& bench);
 void AddMatrixBench(CLI::App& bench);
 void AddMemoryBench(CLI::App& bench);
 void AddTrainBench(CLI::App& bench);

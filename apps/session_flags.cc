@@ -99,10 +99,7 @@ std::string Describe(const RetrievalAudit& audit) {
 }
 
 void CheckAudit(const SessionFlags& flags, const RetrievalAudit& audit) {
-  if (audit.MeanRecall() >= flags.audit_min) return;
-  Fail(
-      "the index \"{}\" found {:.4f} of the best blocks, less than --audit-min {}; use --index int8, which misses none",
-      flags.index, audit.MeanRecall(), flags.audit_min);
+  CheckRecall(audit, flags.audit_min, flags.index);
 }
 
 void WarnBeyondTraining(const InferenceModel& model, const SessionOptions& options) {

@@ -119,7 +119,7 @@ struct OptionsCase {
 };
 
 std::vector<OptionsCase> OptionsCases() {
-  std::vector<OptionsCase> cases(6);
+  std::vector<OptionsCase> cases(8);
   for (OptionsCase& each : cases) {
     each.outside.reads = true;
     each.inside.record_reads = true;
@@ -137,6 +137,14 @@ std::vector<OptionsCase> OptionsCases() {
   cases[4].outside.attention = api::Attention::kLandmark;
   cases[5].outside.positions = api::Positions::kExact;
   cases[5].inside.exact_positions = true;
+  cases[6].outside.block_format = api::BlockFormat::kInt8;
+  cases[6].inside.block_format = BlockFormat::kInt8;
+  cases[6].outside.index = api::Index::kExact;
+  cases[6].inside.index = IndexKind::kExact;
+  cases[7].outside.block_format = api::BlockFormat::kF32;
+  cases[7].inside.block_format = BlockFormat::kF32;
+  cases[7].outside.index = api::Index::kHierarchical;
+  cases[7].inside.index = IndexKind::kHierarchical;
   return cases;
 }
 
@@ -245,6 +253,8 @@ TEST_F(Api, SessionErrors) {
   EXPECT_ERROR(make([](auto& o) { o.attention = static_cast<api::Attention>(9); }), "9 is no kind of attention");
   EXPECT_ERROR(make([](auto& o) { o.granularity = static_cast<api::Granularity>(9); }), "9 is no granularity");
   EXPECT_ERROR(make([](auto& o) { o.positions = static_cast<api::Positions>(9); }), "9 is no kind of positions");
+  EXPECT_ERROR(make([](auto& o) { o.block_format = static_cast<api::BlockFormat>(9); }), "9 is no format of blocks");
+  EXPECT_ERROR(make([](auto& o) { o.index = static_cast<api::Index>(9); }), "9 is no index");
 
   api::Session session(*model_);
   EXPECT_ERROR(session.Logits(), "there is nothing to continue");

@@ -103,6 +103,8 @@ CAIRN_API cairn_status cairn_model_detokenize(const cairn_model* model, const in
 enum { CAIRN_ATTENTION_AS_TRAINED = 0, CAIRN_ATTENTION_LANDMARK, CAIRN_ATTENTION_FULL };
 enum { CAIRN_GRANULARITY_HEAD_AND_TOKEN = 0, CAIRN_GRANULARITY_HEAD, CAIRN_GRANULARITY_TOKEN };
 enum { CAIRN_POSITIONS_SLOTS = 0, CAIRN_POSITIONS_EXACT };
+enum { CAIRN_BLOCKS_F32 = 0, CAIRN_BLOCKS_F16, CAIRN_BLOCKS_INT8 };
+enum { CAIRN_INDEX_AUTO = 0, CAIRN_INDEX_EXACT, CAIRN_INDEX_INT8, CAIRN_INDEX_HIERARCHICAL, CAIRN_INDEX_IVF };
 
 typedef struct cairn_session_options {
   size_t size;
@@ -115,6 +117,8 @@ typedef struct cairn_session_options {
   int32_t granularity;  /* CAIRN_GRANULARITY_...: who chooses blocks together */
   int32_t positions;    /* CAIRN_POSITIONS_... */
   int32_t reads;        /* not 0: record which blocks are read */
+  int32_t block_format; /* CAIRN_BLOCKS_...: how finished blocks are kept */
+  int32_t index;        /* CAIRN_INDEX_...: how landmarks are found */
 } cairn_session_options;
 
 /* A block that a token read: tokens [block * length, (block + 1) * length) of the text. */

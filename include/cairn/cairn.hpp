@@ -92,7 +92,11 @@ class Model {
 
 enum class Attention { kAsTrained, kLandmark, kFull };
 enum class Granularity { kHeadAndToken, kHead, kToken };  // who chooses blocks together
-enum class Positions { kSlots, kExact };                  // kExact: for models trained with positional jumps
+enum class BlockFormat { kF32, kF16, kInt8 };             // how finished blocks are kept
+// How landmarks are found. kExact and kInt8 find the best, kHierarchical and kIvf (FAISS) nearly all of them, faster
+// where there are many; kAuto takes one by their number.
+enum class Index { kAuto, kExact, kInt8, kHierarchical, kIvf };
+enum class Positions { kSlots, kExact };  // kExact: for models trained with positional jumps
 
 struct SessionOptions {
   Attention attention = Attention::kAsTrained;
@@ -104,6 +108,8 @@ struct SessionOptions {
   Positions positions = Positions::kSlots;
   double cutoff = 0;   // in [0, 1]: the memory is not read where the context-miss token's share is below
   bool reads = false;  // record which blocks are read
+  BlockFormat block_format = BlockFormat::kF16;
+  Index index = Index::kAuto;  // Session throws Error for kIvf where Cairn was built without FAISS
 };
 
 // A block that a token read: tokens [block * length, (block + 1) * length) of the text.

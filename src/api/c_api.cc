@@ -59,6 +59,8 @@ static_assert(static_cast<int>(api::Weights::kInt4) == CAIRN_WEIGHTS_INT4);
 static_assert(static_cast<int>(api::Attention::kFull) == CAIRN_ATTENTION_FULL);
 static_assert(static_cast<int>(api::Granularity::kToken) == CAIRN_GRANULARITY_TOKEN);
 static_assert(static_cast<int>(api::Positions::kExact) == CAIRN_POSITIONS_EXACT);
+static_assert(static_cast<int>(api::BlockFormat::kInt8) == CAIRN_BLOCKS_INT8);
+static_assert(static_cast<int>(api::Index::kIvf) == CAIRN_INDEX_IVF);
 static_assert(static_cast<int>(api::EndReason::kInterrupted) == CAIRN_END_INTERRUPTED);
 
 // An empty message must cost no memory, and a message that cannot be kept must not throw.
@@ -212,6 +214,8 @@ void cairn_session_options_init(cairn_session_options* options) {
   *options = {};
   options->size = sizeof(*options);
   options->k = defaults.k;
+  options->block_format = static_cast<int32_t>(defaults.block_format);
+  options->index = static_cast<int32_t>(defaults.index);
 }
 
 cairn_status cairn_session_new(const cairn_model* model, const cairn_session_options* options,
@@ -230,6 +234,8 @@ cairn_status cairn_session_new(const cairn_model* model, const cairn_session_opt
     wanted.positions = static_cast<api::Positions>(given.positions);
     wanted.cutoff = given.cutoff;
     wanted.reads = given.reads != 0;
+    wanted.block_format = static_cast<api::BlockFormat>(given.block_format);
+    wanted.index = static_cast<api::Index>(given.index);
     *session = new cairn_session(api::Session(model->model, wanted));
   });
 }
@@ -250,6 +256,8 @@ cairn_status cairn_session_get_options(const cairn_session* session, cairn_sessi
     to.granularity = static_cast<int32_t>(from.granularity);
     to.positions = static_cast<int32_t>(from.positions);
     to.reads = from.reads ? 1 : 0;
+    to.block_format = static_cast<int32_t>(from.block_format);
+    to.index = static_cast<int32_t>(from.index);
     to.size = options->size;
     std::memcpy(options, &to, std::min(options->size, sizeof(to)));
   });

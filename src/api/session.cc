@@ -41,6 +41,38 @@ cairn::SessionOptions InternalOptions(const SessionOptions& options, const Model
   if (options.positions != Positions::kSlots && options.positions != Positions::kExact) {
     Fail("{} is no kind of positions", static_cast<int>(options.positions));
   }
+  switch (options.block_format) {
+    case BlockFormat::kF32:
+      result.block_format = cairn::BlockFormat::kF32;
+      break;
+    case BlockFormat::kF16:
+      result.block_format = cairn::BlockFormat::kF16;
+      break;
+    case BlockFormat::kInt8:
+      result.block_format = cairn::BlockFormat::kInt8;
+      break;
+    default:
+      Fail("{} is no format of blocks", static_cast<int>(options.block_format));
+  }
+  switch (options.index) {
+    case Index::kAuto:
+      result.index = IndexKind::kAuto;
+      break;
+    case Index::kExact:
+      result.index = IndexKind::kExact;
+      break;
+    case Index::kInt8:
+      result.index = IndexKind::kInt8;
+      break;
+    case Index::kHierarchical:
+      result.index = IndexKind::kHierarchical;
+      break;
+    case Index::kIvf:
+      result.index = IndexKind::kIvf;
+      break;
+    default:
+      Fail("{} is no index", static_cast<int>(options.index));
+  }
   result.top_k = options.k;
   result.chunk_length = options.chunk;
   result.block_length = options.block;

@@ -1,13 +1,13 @@
 #include "attention/landmark_codes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/checked.h"
 
-// AVX-512 VNNI multiplies bytes; the other instruction sets widen them to 16 bits. The integers are the same.
 #define HWY_WANT_AVX3_DL
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/landmark_codes.cc"
@@ -15,7 +15,7 @@
 // After foreach_target.h:
 #include <hwy/highway.h>
 
-#include "kernels/vnni_target-inl.h"
+#include "attention/byte_dots-inl.h"
 
 #ifndef CAIRN_ATTENTION_LANDMARK_CODES_SCAN
 #define CAIRN_ATTENTION_LANDMARK_CODES_SCAN
@@ -27,10 +27,10 @@ struct CodedQuery {
   const int8_t* quads;  // [dim / 4][4]
   int32_t start;        // -128 times the sum of the codes, for keys are stored with 128 added
   float scale;
-  double length;         // |q|
-  double scaled_length;  // |q * unit|
-  double error;          // |error|
-  double code_length;    // |scale * code|
+  float rounding;       // of a score as it is computed, for each unit of |key|
+  float scaled_length;  // |q * unit|
+  float error;          // |error|
+  float code_length;    // |scale * code|
 };
 
 // Scores less the part that all keys share. What is surely reached by k keys is `sure`.
@@ -58,13 +58,12 @@ struct Margin {
 
 // Rounding: of the score as SearchLandmarks computes it (dim products, at most two chains of sums), and of the bounds
 // themselves, which are a handful of f32 operations. Factor 2 and more to spare.
-Margin MarginOf(const LandmarkCodes::Bounds& bounds, const CodedQuery& query, size_t dim) {
-  constexpr double kEpsilon = 0x1p-23;
-  const double spread = (query.scaled_length * bounds.error + query.error * bounds.code) * (1 + 1e-6);
-  const double sums = static_cast<double>(dim + 4) * kEpsilon * query.length * bounds.key;
-  const double here = 16 * kEpsilon * bounds.scale * (bounds.code * query.code_length + spread);
+inline Margin MarginOf(const LandmarkCodes::Bounds& bounds, const CodedQuery& query) {
+  constexpr float kEpsilon = 0x1p-23f;
+  const float spread = (query.scaled_length * bounds.error + query.error * bounds.code) * (1 + 16 * kEpsilon);
+  const float here = 16 * kEpsilon * bounds.scale * (bounds.code * query.code_length + spread);
   // The smallest numbers may be flushed to 0.
-  return {static_cast<float>(spread), static_cast<float>(sums + here) * (1 + 1e-6f) + 1e-35f};
+  return {spread, (query.rounding * bounds.key + here) * (1 + 16 * kEpsilon) + 1e-35f};
 }
 
 }  // namespace
@@ -75,145 +74,43 @@ HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using FTag = hn::CappedTag<float, 16>;
-using ITag = hn::RebindToSigned<FTag>;
-using FVec = hn::Vec<FTag>;
-using IVec = hn::Vec<ITag>;
-
-constexpr size_t kLanes = hn::MaxLanes(FTag());
-constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
-
-#undef CAIRN_VNNI
-#if HWY_TARGET == HWY_AVX3_DL
-#define CAIRN_VNNI 1
-// Sums in registers: kScanRows x kScanVecs.
-constexpr int kScanVecs = 4;
-constexpr size_t kScanRows = 6;
-#else
-#define CAIRN_VNNI 0
-constexpr int kScanVecs = 2;
-constexpr size_t kScanRows = 3;
-#endif
-
-#if CAIRN_VNNI
-using Quad = IVec;
-HWY_INLINE Quad LoadQuad(const uint8_t* at) { return hn::Load(ITag(), reinterpret_cast<const int32_t*>(at)); }
-HWY_INLINE Quad LeftQuad(const int8_t* at) {
-  int32_t bytes;
-  std::memcpy(&bytes, at, 4);
-  return hn::Set(ITag(), bytes);
-}
-HWY_INLINE IVec Dot(IVec sum, Quad key, Quad query) { return IVec{_mm512_dpbusd_epi32(sum.raw, key.raw, query.raw)}; }
-#else
-// Numbers 0 and 2 of each quad, and 1 and 3, as 16-bit halves of a lane.
-struct Quad {
-  IVec even, odd;
-};
-HWY_INLINE Quad LoadQuad(const uint8_t* at) {
-  const ITag di;
-  const IVec bytes = hn::Load(di, reinterpret_cast<const int32_t*>(at));
-  const IVec mask = hn::Set(di, 0x00ff00ff);
-  return {hn::And(bytes, mask), hn::And(hn::ShiftRight<8>(bytes), mask)};
-}
-HWY_INLINE Quad LeftQuad(const int8_t* at) {
-  const auto pair = [](int8_t low, int8_t high) {
-    return static_cast<int32_t>((static_cast<uint32_t>(static_cast<uint16_t>(high)) << 16) |
-                                static_cast<uint16_t>(low));
-  };
-  return {hn::Set(ITag(), pair(at[0], at[2])), hn::Set(ITag(), pair(at[1], at[3]))};
-}
-HWY_INLINE IVec MulPairs(IVec a, IVec b, IVec sum) {
-  const ITag di;
-#if HWY_ARCH_X86
-  const hn::Repartition<int16_t, ITag> d16;
-  IVec unused = hn::Zero(di);
-  return hn::ReorderWidenMulAccumulate(di, hn::BitCast(d16, a), hn::BitCast(d16, b), sum, unused);
-#else
-  const auto low = [&](IVec x) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(x)); };
-  sum = hn::Add(sum, hn::Mul(low(a), low(b)));
-  return hn::Add(sum, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b)));
-#endif
-}
-HWY_INLINE IVec Dot(IVec sum, const Quad& key, const Quad& query) {
-  return MulPairs(key.odd, query.odd, MulPairs(key.even, query.even, sum));
-}
-#endif  // CAIRN_VNNI
-
-// Products of kRows queries with all keys of a panel: sums [kRows][kColumns].
-template <size_t kRows>
-HWY_NOINLINE void PanelDots(const uint8_t* panel, size_t quads, const CodedQuery* queries, int32_t* sums) {
-  const ITag di;
-  for (size_t column = 0; column < kColumns; column += kScanVecs * kLanes) {
-    IVec sum[kRows][kScanVecs];
-    const int8_t* left[kRows];
-#pragma GCC unroll 8
-    for (size_t r = 0; r < kRows; ++r) {
-      left[r] = queries[r].quads;
-#pragma GCC unroll 4
-      for (int v = 0; v < kScanVecs; ++v) sum[r][v] = hn::Set(di, queries[r].start);
-    }
-    const uint8_t* at = panel + column * 4;
-    for (size_t q = 0; q < quads; ++q, at += kColumns * 4) {
-      Quad keys[kScanVecs];
-#pragma GCC unroll 4
-      for (int v = 0; v < kScanVecs; ++v) keys[v] = LoadQuad(at + static_cast<size_t>(v) * kLanes * 4);
-#pragma GCC unroll 8
-      for (size_t r = 0; r < kRows; ++r) {
-        const Quad x = LeftQuad(left[r] + q * 4);
-#pragma GCC unroll 4
-        for (int v = 0; v < kScanVecs; ++v) sum[r][v] = Dot(sum[r][v], keys[v], x);
-      }
-    }
-#pragma GCC unroll 8
-    for (size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kScanVecs; ++v) {
-        hn::Store(sum[r][v], di, sums + r * kColumns + column + static_cast<size_t>(v) * kLanes);
-      }
-    }
-  }
-}
-
-HWY_INLINE void RowDots(size_t rows, const uint8_t* panel, size_t quads, const CodedQuery* queries, int32_t* sums) {
-  size_t done = 0;
-  const auto run = [&](auto rows_constant) {
-    constexpr size_t kRows = decltype(rows_constant)::value;
-    PanelDots<kRows>(panel, quads, queries + done, sums + done * kColumns);
-    done += kRows;
-  };
-  while (rows - done >= kScanRows) run(std::integral_constant<size_t, kScanRows>());
-#if CAIRN_VNNI
-  if (rows - done >= 4) run(std::integral_constant<size_t, 4>());
-#endif
-  while (rows - done >= 2) run(std::integral_constant<size_t, 2>());
-  if (rows - done == 1) run(std::integral_constant<size_t, 1>());
-}
-
-// Columns [from, to) of a panel whose upper bound reaches what is sure become candidates.
-HWY_INLINE void Collect(const int32_t* sums, const float* scales, const CodedQuery& query, const Margin& margin,
-                        size_t from, size_t to, ptrdiff_t first_block, Candidates& found) {
+// Keys of a panel whose upper bound reaches `enough`, one bit a column. Not "greater": what is no number does.
+HWY_INLINE uint64_t Reaching(const int32_t* sums, const float* scales, float query_scale, const Margin& margin,
+                             float enough) {
   const FTag df;
   const ITag di;
-  const FVec scale = hn::Set(df, query.scale);
+  const FVec scale = hn::Set(df, query_scale);
   const FVec spread = hn::Set(df, margin.spread);
   const FVec slack = hn::Set(df, margin.slack);
-  HWY_ALIGN float most[kLanes];
-  for (size_t column = from / kLanes * kLanes; column < to; column += kLanes) {
-    const FVec own = hn::Load(df, scales + column);
-    const FVec dot = hn::Mul(hn::ConvertTo(df, hn::Load(di, sums + column)), scale);
-    const FVec upper = hn::MulAdd(hn::Add(dot, spread), own, slack);
-    // Not "greater": what is no number is a candidate.
-    if (hn::AllTrue(df, hn::Lt(upper, hn::Set(df, found.sure.threshold())))) continue;
-    hn::Store(upper, df, most);
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const size_t c = column + lane;
-      if (c < from || c >= to || most[lane] < found.sure.threshold()) continue;
-      const auto block = static_cast<int32_t>(first_block + static_cast<ptrdiff_t>(c));
-      found.blocks.push_back(block);
-      found.most.push_back(most[lane]);
-      const float least = (static_cast<float>(sums[c]) * query.scale - margin.spread) * scales[c] - margin.slack;
-      if (least > found.sure.threshold()) found.sure.Offer(least, block);
-    }
+  const FVec limit = hn::Set(df, enough);
+  static_assert(kColumns == 64);
+  uint64_t below = 0;
+#pragma GCC unroll 16
+  for (size_t column = 0; column < kColumns; column += kLanes) {
+    const FVec dot = hn::ConvertTo(df, hn::Load(di, sums + column));
+    const FVec upper = hn::MulAdd(hn::MulAdd(dot, scale, spread), hn::Load(df, scales + column), slack);
+    uint8_t bits[8] = {};
+    hn::StoreMaskBits(df, hn::Lt(upper, limit), bits);
+    uint64_t some;
+    std::memcpy(&some, bits, 8);
+    below |= some << column;
+  }
+  return ~below;
+}
+
+// Columns of a panel whose upper bound reaches what is sure become candidates.
+HWY_NOINLINE void Collect(const int32_t* sums, const float* scales, const CodedQuery& query, const Margin& margin,
+                          uint64_t columns, ptrdiff_t first_block, Candidates& found) {
+  for (; columns != 0; columns &= columns - 1) {
+    const auto c = static_cast<size_t>(std::countr_zero(columns));
+    const float dot = static_cast<float>(sums[c]) * query.scale;
+    const float most = (dot + margin.spread) * scales[c] + margin.slack;
+    if (most < found.sure.threshold()) continue;
+    const auto block = static_cast<int32_t>(first_block + static_cast<ptrdiff_t>(c));
+    found.blocks.push_back(block);
+    found.most.push_back(most);
+    const float least = (dot - margin.spread) * scales[c] - margin.slack;
+    if (least > found.sure.threshold()) found.sure.Offer(least, block);
   }
 }
 
@@ -225,18 +122,26 @@ void ScanCodes(const LandmarkCodes& codes, size_t first_column, size_t last_colu
   for (size_t panel = first_column / kColumns; panel * kColumns < last_column; ++panel) {
     const size_t from = std::max(first_column, panel * kColumns) - panel * kColumns;
     const size_t to = std::min(last_column, (panel + 1) * kColumns) - panel * kColumns;
+    const uint64_t asked = (~uint64_t{0} >> (kColumns - (to - from))) << from;
     const float* scales = codes.scales(panel);
+    const LandmarkCodes::Bounds bounds = codes.bounds(panel);
     const ptrdiff_t first_block = static_cast<ptrdiff_t>(panel * kColumns) - offset;
     for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
       const size_t rows = std::min(kRowsAtOnce, count - begin);
-      RowDots(rows, codes.panel(panel), quads, queries + begin, sums);
+      PanelRows(rows, codes.panel(panel), quads, queries + begin, sums);
       for (size_t r = 0; r < rows; ++r) {
-        const Margin margin = MarginOf(codes.bounds(panel), queries[begin + r], codes.dim());
-        Collect(sums + r * kColumns, scales, queries[begin + r], margin, from, to, first_block, found[begin + r]);
+        const CodedQuery& query = queries[begin + r];
+        const Margin margin = MarginOf(bounds, query);
+        // Rarely does a panel hold anything that may be better than what is sure.
+        const uint64_t columns =
+            asked & Reaching(sums + r * kColumns, scales, query.scale, margin, found[begin + r].sure.threshold());
+        if (columns != 0) Collect(sums + r * kColumns, scales, query, margin, columns, first_block, found[begin + r]);
       }
     }
   }
 }
+
+bool MultipliesBytes() { return CAIRN_VNNI; }
 
 }  // namespace cairn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -249,6 +154,7 @@ namespace cairn {
 namespace {
 
 HWY_EXPORT(ScanCodes);
+HWY_EXPORT(MultipliesBytes);
 
 // Panels at which centre and units are taken anew; afterwards they stay.
 constexpr size_t kCalibrations[] = {1, 4, 16, 64};
@@ -294,8 +200,15 @@ bool EncodeQuery(const LandmarkCodes& codes, const float* query, int8_t* quads, 
     code_length += static_cast<double>(code) * code;
   }
   std::fill(quads + dim, quads + RoundUp(dim, 4), int8_t{0});
-  out = {
-      quads, -128 * sum, scale, std::sqrt(length), std::sqrt(scaled), std::sqrt(error), scale * std::sqrt(code_length)};
+  constexpr double kUp = 1 + 1e-6;
+  const double rounding = static_cast<double>(dim + 4) * 0x1p-23 * std::sqrt(length);
+  out = {quads,
+         -128 * sum,
+         scale,
+         static_cast<float>(rounding * kUp),
+         static_cast<float>(std::sqrt(scaled) * kUp),
+         static_cast<float>(std::sqrt(error) * kUp),
+         static_cast<float>(scale * std::sqrt(code_length) * kUp)};
   return true;
 }
 
@@ -420,6 +333,8 @@ void LandmarkCodes::Encode(const LandmarkPanels& keys, size_t panel) {
   bounds_[panel] = {static_cast<float>(error_bound) * kUp, static_cast<float>(code_bound) * kUp,
                     static_cast<float>(key_bound) * kUp, *std::max_element(scales, scales + kColumns)};
 }
+
+bool CodesServeManyQueries() { return HWY_DYNAMIC_DISPATCH(MultipliesBytes)(); }
 
 void SearchCodes(const LandmarkCodes& codes, const LandmarkPanels& keys, size_t first, size_t last, size_t count,
                  const float* queries, BestBlocks* best) {

@@ -52,6 +52,10 @@ class LandmarkCodes {
   std::vector<Bounds> bounds_;
 };
 
+// Whether SearchCodes is the faster one for many queries too: where the processor multiplies bytes. For a few it always
+// is, because it reads less.
+bool CodesServeManyQueries();
+
 // As SearchLandmarks, with the same result. `codes` have followed `keys`.
 void SearchCodes(const LandmarkCodes& codes, const LandmarkPanels& keys, size_t first, size_t last, size_t count,
                  const float* queries, BestBlocks* best);

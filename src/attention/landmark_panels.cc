@@ -206,9 +206,8 @@ void LandmarkPanels::Reserve(size_t columns) {
   data_ = std::move(bigger);
 }
 
-void LandmarkPanels::Append(const float* key) {
-  Reserve(offset_ + size_ + 1);
-  std::byte* number = data_.data() + At(size_);
+void LandmarkPanels::Write(size_t index, const float* key) {
+  std::byte* number = data_.data() + At(index);
   for (size_t i = 0; i < dim_; ++i, number += kPanelColumns * number_bytes()) {
     if (half_) {
       const uint16_t bits = FloatToHalf(std::clamp(key[i], -65504.0f, 65504.0f));
@@ -217,8 +216,18 @@ void LandmarkPanels::Append(const float* key) {
       std::memcpy(number, &key[i], 4);
     }
   }
+}
+
+void LandmarkPanels::Append(const float* key) {
+  Reserve(offset_ + size_ + 1);
+  Write(size_, key);
   uniform_ = uniform_ && Equal(0, size_);
   ++size_;
+}
+
+void LandmarkPanels::Set(size_t index, const float* key) {
+  CAIRN_CHECK(index < size_);
+  Write(index, key);
 }
 
 bool LandmarkPanels::Equal(size_t a, size_t b) const {
@@ -288,18 +297,42 @@ void BestBlocks::Offer(float score, int32_t block) {
   blocks_[at] = block;
 }
 
+namespace {
+
+using Scored = std::pair<float, int32_t>;
+// So few of many are kept in a heap while the others pass by.
+bool TakesByHeap(size_t k, size_t scores) { return k * 64 <= scores; }
+bool Better(const Scored& a, const Scored& b) { return a.first > b.first; }
+
+}  // namespace
+
 void TakeBest(std::span<const float> scores, size_t k, int32_t* blocks) {
   CAIRN_CHECK(k <= scores.size());
   if (k == 0) return;
-  std::vector<std::pair<float, int32_t>> queue(scores.size());
+  std::vector<Scored> queue(scores.size());
   for (size_t i = 0; i < scores.size(); ++i) queue[i] = {scores[i], static_cast<int32_t>(i)};
-  const auto better = [](const auto& a, const auto& b) { return a.first > b.first; };
   const auto end = queue.begin() + static_cast<ptrdiff_t>(k);
-  if (k * 64 <= scores.size()) {
-    std::partial_sort(queue.begin(), end, queue.end(), better);
+  if (TakesByHeap(k, scores.size())) {
+    std::partial_sort(queue.begin(), end, queue.end(), Better);
   } else {
-    std::nth_element(queue.begin(), end - 1, queue.end(), better);
+    std::nth_element(queue.begin(), end - 1, queue.end(), Better);
   }
+  for (size_t i = 0; i < k; ++i) blocks[i] = queue[i].second;
+}
+
+void TakeBestOfTie(size_t old, float tie, std::span<const float> latest, int32_t* blocks) {
+  const size_t k = latest.size();
+  if (!TakesByHeap(k, old + k)) {
+    std::vector<float> all(old, tie);
+    all.insert(all.end(), latest.begin(), latest.end());
+    TakeBest(all, k, blocks);
+    return;
+  }
+  // The heap begins with the first k; what ties with them passes by without a change.
+  std::vector<Scored> queue;
+  for (size_t i = 0; i < k; ++i) queue.emplace_back(tie, static_cast<int32_t>(i));
+  for (size_t i = 0; i < k; ++i) queue.emplace_back(latest[i], static_cast<int32_t>(old + i));
+  std::partial_sort(queue.begin(), queue.begin() + static_cast<ptrdiff_t>(k), queue.end(), Better);
   for (size_t i = 0; i < k; ++i) blocks[i] = queue[i].second;
 }
 

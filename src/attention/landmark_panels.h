@@ -32,6 +32,7 @@ class LandmarkPanels {
   // Whether all keys are the same: so it is in the first layer, where a landmark has seen nothing of its block yet.
   bool uniform() const { return uniform_; }
   void Append(const float* key);
+  void Set(size_t index, const float* key);  // in place of a key; uniform() no longer means anything
   void Read(size_t index, float* key) const;
   void Truncate(size_t size);
   // Amortised O(count). Returns how many panels were removed: so much lower are the numbers of those that stay.
@@ -46,6 +47,7 @@ class LandmarkPanels {
     return column / kPanelColumns * panel_bytes() + column % kPanelColumns * number_bytes();
   }
   bool Equal(size_t a, size_t b) const;
+  void Write(size_t index, const float* key);
   void Reserve(size_t columns);
 
   size_t dim_;
@@ -84,6 +86,9 @@ class BestBlocks {
 // is that of std::nth_element), so that results can be compared; it shows in the first layer, where all old landmarks
 // tie.
 void TakeBest(std::span<const float> scores, size_t k, int32_t* blocks);
+
+// The same for `old` scores that are all `tie`, followed by k `latest` ones, without looking at all of them.
+void TakeBestOfTie(size_t old, float tie, std::span<const float> latest, int32_t* blocks);
 
 // Offers landmarks [first, last) to the lists of `count` queries, [count][dim], in ascending order.
 void SearchLandmarks(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,

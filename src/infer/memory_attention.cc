@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "attention/fused.h"
 #include "base/error.h"
@@ -32,35 +31,14 @@ void Grow(std::vector<float>& values, size_t size) {
   if (values.size() < size) values.resize(size);
 }
 
-// The choice where all old landmarks tie: it depends only on how the latest ones rank among themselves and against the
-// tie, so each ranking is worked out once.
-class TieOrders {
- public:
-  TieOrders(size_t old, size_t k) : old_(old), k_(k), ranks_(k + 1) {}
-
-  // `scores`: of the tie, then of the latest k.
-  void Take(const float* scores, int32_t* chosen) {
-    for (size_t i = 0; i <= k_; ++i) {
-      ranks_[i] = 0;
-      for (size_t j = 0; j <= k_; ++j) ranks_[i] += scores[j] < scores[i];
-    }
-    auto [entry, fresh] = known_.try_emplace(ranks_);
-    if (fresh) {
-      std::vector<float> all(old_, static_cast<float>(ranks_[0]));
-      for (size_t i = 1; i <= k_; ++i) all.push_back(static_cast<float>(ranks_[i]));
-      entry->second.resize(k_);
-      TakeBest(all, k_, entry->second.data());
-    }
-    std::copy(entry->second.begin(), entry->second.end(), chosen);
-  }
-
- private:
-  size_t old_, k_;
-  std::vector<size_t> ranks_;
-  std::map<std::vector<size_t>, std::vector<int32_t>> known_;
-};
-
 }  // namespace
+
+void CheckRecall(const RetrievalAudit& audit, double least, std::string_view index) {
+  if (audit.MeanRecall() >= least) return;
+  Fail(
+      "the index \"{}\" found {:.4f} of the best blocks, less than --audit-min {}; use --index int8, which misses none",
+      index, audit.MeanRecall(), least);
+}
 
 // What a thread works in; kept, because fresh memory costs more than the work.
 struct MemoryAttention::Scratch {
@@ -352,11 +330,11 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
     }
   }
   if (tie) {
-    TieOrders orders(old, k);
     n = 0;
     for (size_t t = unit.first; t < unit.last; ++t) {
       for (size_t g = 0; g < group(); ++g, ++n) {
-        orders.Take(&few_scores[n * RoundUp(few, 16)], &chosen_[Index(t, unit.kv_head * group() + g) * k]);
+        const float* scores = &few_scores[n * RoundUp(few, 16)];
+        TakeBestOfTie(old, scores[0], {scores + 1, k}, &chosen_[Index(t, unit.kv_head * group() + g) * k]);
       }
     }
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "attention/granularity.h"
@@ -46,6 +47,9 @@ struct RetrievalAudit {
   double MeanRecall() const { return queries == 0 ? 1 : recall / static_cast<double>(queries); }
   double MeanMass() const { return queries == 0 ? 1 : mass / static_cast<double>(queries); }
 };
+
+// Throws Error when the index, named `index`, found a smaller part of the best blocks than `least`.
+void CheckRecall(const RetrievalAudit& audit, double least, std::string_view index);
 
 // What a chunk read: [time][query_head][chosen] in text order, blocks numbered from the start of the text.
 struct ChunkReads {

@@ -9,6 +9,8 @@ namespace {
 
 // From so many landmarks on the bytes pay.
 constexpr size_t kInt8From = 512;
+// From so many on the hierarchy does: see docs/landmark-index.md for the measurements.
+constexpr size_t kHierarchicalFrom = 8192;
 // When an index of kAuto grows beyond its kind, it is looked at again every so many landmarks.
 constexpr size_t kReviewEvery = 64;
 
@@ -34,9 +36,9 @@ class Int8Index : public LandmarkIndex {
   IndexKind kind() const override { return IndexKind::kInt8; }
   std::unique_ptr<LandmarkIndex> Clone() const override { return std::make_unique<Int8Index>(*this); }
   void Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const override {
-    // Bytes save reading. Many queries share what is read, and the plain product is faster for them; both give the
-    // same.
-    if (count >= kManyQueries) {
+    // Bytes save reading. Many queries share what is read, and the plain product may be faster for them; both give
+    // the same.
+    if (count >= kManyQueries && !CodesServeManyQueries()) {
       SearchLandmarks(keys_, first, last, count, queries, best);
     } else {
       SearchCodes(codes_, keys_, first, last, count, queries, best);
@@ -67,7 +69,9 @@ std::optional<IndexKind> IndexKindNamed(std::string_view name) {
   return std::nullopt;
 }
 
-IndexKind ChooseKind(size_t size) { return size < kInt8From ? IndexKind::kExact : IndexKind::kInt8; }
+IndexKind ChooseKind(size_t size) {
+  return size < kInt8From ? IndexKind::kExact : size < kHierarchicalFrom ? IndexKind::kInt8 : IndexKind::kHierarchical;
+}
 
 std::unique_ptr<LandmarkIndex> LandmarkIndex::Make(IndexKind kind, LandmarkPanels keys) {
   switch (kind == IndexKind::kAuto ? ChooseKind(keys.size()) : kind) {

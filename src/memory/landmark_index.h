@@ -14,7 +14,7 @@ namespace cairn {
 enum class IndexKind {
   kExact,         // every key is scored
   kInt8,          // every key is bounded by its bytes; the result is the exact one
-  kHierarchical,  // groups of similar keys, and groups of groups; the most promising are searched
+  kHierarchical,  // leaves of similar keys, sketches of the keys in them; the most promising are scored
   kIvf,           // FAISS: lists of keys around centroids; the nearest lists are searched
   kAuto,          // by the number of landmarks: see ChooseKind
 };
@@ -23,7 +23,8 @@ std::string_view NameOf(IndexKind kind);  // "exact", "int8", "hierarchical", "i
 std::optional<IndexKind> IndexKindNamed(std::string_view name);
 bool HasIvf();  // whether FAISS was there when Cairn was built
 
-// What kAuto uses for so many landmarks: kinds whose result is exact.
+// What kAuto uses for so many landmarks: kinds whose result is exact while they are not many, then the hierarchical
+// one.
 IndexKind ChooseKind(size_t size);
 
 // Holds the keys too: whatever a kind keeps beside them, scores come from them. Search may run on several threads at
@@ -97,16 +98,20 @@ std::unique_ptr<LandmarkIndex> MakeExactIndex(LandmarkPanels keys);
 std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 
 // How much of the memory the searches that look at a part of it look at. The defaults find at least 98 of 100 of the
-// four best among the clustered random keys of the tests; `--audit` measures it on real ones.
+// four best among the landmarks of books and among the clustered random keys of the tests; `--audit` measures it on
+// yours.
 struct HierarchicalOptions {
-  double visited = 0.35;  // leaves of 64 keys, as a part of all of them
-  size_t visited_min = 8;
-  size_t entered = 2;  // leaves of the nodes that are entered, for each leaf visited
+  double visited = 0.25;        // leaves that a single query visits, as a part of all of them
+  size_t visited_min = 48;      // and at least so many
+  double left_out = 0.03;       // part of the keys' variance that sketches may leave out
+  size_t shortlist = 64;        // keys that are looked at again after their sketches
+  size_t shortlist_part = 128;  // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
 
 struct IvfOptions {
-  double probed = 0.25;       // lists, as a part of all of them
+  double probed = 0.2;        // lists, as a part of all of them
+  double lists = 4;           // for each square root of a landmark
   size_t exact_below = 4096;  // landmarks that need no lists
 };
 // Twins: landmark_index_ivf.cc with FAISS, landmark_index_no_ivf.cc, which throws Error.

@@ -1,114 +1,92 @@
-// The hierarchical index: landmarks of landmarks. Similar keys of a stretch of the text stand together in leaves; a
-// leaf, and 64 leaves together, are stood for by the mean of their keys and by how far the keys spread around it. A
-// search goes from the top to the leaves that promise the best scores.
+// The hierarchical index: leaves of similar keys, a sketch of a few bytes of every key in them, a row of bytes a key,
+// and the keys themselves. Each level is asked only about what the one above finds promising. A key goes into the leaf
+// whose mean is nearest; a full leaf is split in two.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
+#include <optional>
 
+#include "attention/landmark_sketch.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "memory/key_sketch.h"
 #include "memory/landmark_index.h"
 
 namespace cairn {
 
 namespace {
 
-constexpr size_t kLeaf = LandmarkPanels::kPanelColumns;  // keys of a leaf
-constexpr size_t kStretch = 1024;                        // neighbours in the text that are sorted into leaves at once
-constexpr size_t kStretchLeaves = kStretch / kLeaf;
-constexpr size_t kNodeLeaves = 64;  // leaves of a node of the level above
-constexpr size_t kNodeStretches = kNodeLeaves / kStretchLeaves;
-constexpr size_t kNode = kNodeLeaves * kLeaf;  // keys
-// The best of a leaf is expected so many deviations above the mean.
-constexpr float kLeafDeviations = 2.0f;
-constexpr float kNodeDeviations = 3.0f;
+constexpr size_t kLeaf = LandmarkPanels::kPanelColumns;  // most keys of a leaf
+constexpr size_t kBuiltLeaf = 48;                        // keys of a leaf that was just built
+constexpr size_t kFirst = 1024;                          // fewer keys are scanned
+// The directions of the sketches are taken anew whenever there are four times as many keys, up to so many.
+constexpr size_t kSettled = 65536;
+// The best key of a leaf is expected so many deviations above its mean.
+constexpr float kDeviations = 2.0f;
+// So many queries together scan all sketches: that costs less than choosing leaves for each.
+constexpr size_t kManyQueries = 17;
+constexpr size_t kFewLeaves = 48;  // all are scanned
+// Ranked by their rows beyond k: bytes may swap neighbours near the k-th place.
+constexpr size_t kSpare = 4;
+// More than so many at once are looked for by scanning: sketches are for a few.
+constexpr size_t kMostWanted = 64;
 
-// Means and variances of groups of keys, one group a column: both are searched like keys.
-struct Level {
-  LandmarkPanels means, variances;
-
-  explicit Level(size_t dim) : means(dim, false), variances(dim, false) {}
-
-  void Add(const std::vector<double>& sum, const std::vector<double>& squares, double count) {
-    std::vector<float> mean(sum.size()), variance(sum.size());
-    for (size_t i = 0; i < sum.size(); ++i) {
-      const double m = sum[i] / count;
-      mean[i] = static_cast<float>(m);
-      variance[i] = static_cast<float>(std::max(0.0, squares[i] / count - m * m));
-    }
-    means.Append(mean.data());
-    variances.Append(variance.data());
-  }
-  void Truncate(size_t size) {
-    means.Truncate(size);
-    variances.Truncate(size);
-  }
-  void EraseFront(size_t count) {
-    means.EraseFront(count);
-    variances.EraseFront(count);
-  }
-  size_t bytes() const { return means.bytes() + variances.bytes(); }
-
-  // What the best key of each group [first, last) is expected to score: promise [count][last - first].
-  void Estimate(size_t first, size_t last, size_t count, const float* queries, const float* squared, float deviations,
-                std::vector<float>& spread, float* promise) const {
-    const size_t groups = last - first;
-    spread.resize(count * groups);
-    ScoreLandmarks(means, first, last, count, queries, groups, promise);
-    ScoreLandmarks(variances, first, last, count, squared, groups, spread.data());
-    for (size_t i = 0; i < count * groups; ++i) {
-      promise[i] += deviations * std::sqrt(std::max(0.0f, spread[i]));
-      if (!(promise[i] < 3e38f)) promise[i] = 3e38f;  // also what is no number
-    }
-  }
+struct alignas(64) CacheLine {
+  uint8_t bytes[64];
 };
 
-// Sorts `order`, rows of keys [][dim], so that every leaf holds similar ones: halves along the direction in which
-// they differ most, and the halves again.
-void SortIntoLeaves(const float* keys, size_t dim, std::span<uint16_t> order) {
-  if (order.size() <= kLeaf) return;
-  std::vector<float> mean(dim, 0.0f), direction(dim), next(dim);
-  for (const uint16_t k : order) {
-    for (size_t i = 0; i < dim; ++i) mean[i] += keys[k * dim + i];
+// The direction in which rows [order][rank] differ most, by power iteration; false where they do not differ.
+bool MainDirection(const std::vector<float>& rows, size_t rank, std::span<const uint32_t> order,
+                   std::vector<float>& mean, std::vector<float>& direction) {
+  mean.assign(rank, 0.0f);
+  for (const uint32_t i : order) {
+    for (size_t r = 0; r < rank; ++r) mean[r] += rows[i * rank + r];
   }
   for (float& x : mean) x /= static_cast<float>(order.size());
-  const auto project = [&](uint16_t k) {
-    float sum = 0;
-    for (size_t i = 0; i < dim; ++i) sum += (keys[k * dim + i] - mean[i]) * direction[i];
-    return sum;
-  };
-  for (size_t i = 0; i < dim; ++i) direction[i] = keys[order[0] * dim + i] - mean[i];
+  direction.assign(rank, 0.0f);
+  direction[0] = 1;
+  std::vector<float> next(rank);
+  bool found = false;
   for (int round = 0; round < 4; ++round) {
     std::fill(next.begin(), next.end(), 0.0f);
-    for (const uint16_t k : order) {
-      const float weight = project(k);
-      for (size_t i = 0; i < dim; ++i) next[i] += weight * (keys[k * dim + i] - mean[i]);
+    for (const uint32_t i : order) {
+      const float* row = &rows[i * rank];
+      float weight = 0;
+      for (size_t r = 0; r < rank; ++r) weight += (row[r] - mean[r]) * direction[r];
+      for (size_t r = 0; r < rank; ++r) next[r] += weight * (row[r] - mean[r]);
     }
     const float length = std::sqrt(std::inner_product(next.begin(), next.end(), next.begin(), 0.0f));
-    if (!(length > 0) || !std::isfinite(length)) break;  // all the same, or no numbers: any order will do
-    for (size_t i = 0; i < dim; ++i) direction[i] = next[i] / length;
+    if (!(length > 0) || !std::isfinite(length)) break;
+    for (size_t r = 0; r < rank; ++r) direction[r] = next[r] / length;
+    found = true;
   }
-  std::vector<std::pair<float, uint16_t>> places;
-  for (const uint16_t k : order) {
-    const float place = project(k);
-    places.emplace_back(std::isfinite(place) ? place : 0.0f, k);
-  }
+  return found;
+}
+
+// Orders rows so that its halves differ most; returns where the second half begins.
+size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> order) {
   const size_t half = order.size() / 2;
+  std::vector<float> mean, direction;
+  if (!MainDirection(rows, rank, order, mean, direction)) return half;
+  std::vector<std::pair<float, uint32_t>> places;
+  for (const uint32_t i : order) {
+    places.emplace_back(std::inner_product(direction.begin(), direction.end(), &rows[i * rank], 0.0f), i);
+  }
   std::nth_element(places.begin(), places.begin() + static_cast<ptrdiff_t>(half), places.end());
   for (size_t i = 0; i < order.size(); ++i) order[i] = places[i].second;
-  SortIntoLeaves(keys, dim, order.first(half));
-  SortIntoLeaves(keys, dim, order.subspan(half));
+  return half;
 }
 
 // What a search works in; kept for the next of the thread.
 struct Scratch {
-  std::vector<float> squared, promise, spread, node_promise, gathered, scores;
-  std::vector<std::pair<float, uint32_t>> leaves;                // of one query
-  std::vector<std::pair<uint32_t, uint32_t>> pairs, node_pairs;  // group and query
-  std::vector<std::vector<std::pair<float, uint32_t>>> promised;
-  std::vector<BestBlocks> lists, some;
-  std::vector<int32_t> blocks, found;
+  std::vector<float> coordinates, squared, scaled, promise, spread;
+  std::vector<int8_t> quads, row_quads;
+  std::vector<SketchQuery> queries, row_queries;
+  std::vector<std::vector<uint32_t>> lists;
+  std::vector<std::pair<float, uint32_t>> leaves;
+  std::vector<uint32_t> panels, which;
+  std::vector<int32_t> sums, found;
+  std::vector<std::pair<int32_t, uint32_t>> ranked;
 
   static Scratch& Get() {
     thread_local Scratch scratch;
@@ -119,11 +97,7 @@ struct Scratch {
 class HierarchicalIndex : public LandmarkIndex {
  public:
   HierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options)
-      : LandmarkIndex(std::move(keys)),
-        options_(options),
-        sorted_(keys_.dim(), keys_.half()),
-        leaves_(keys_.dim()),
-        nodes_(keys_.dim()) {
+      : LandmarkIndex(std::move(keys)), options_(options) {
     Added();
   }
 
@@ -132,211 +106,352 @@ class HierarchicalIndex : public LandmarkIndex {
   void Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const override;
 
  private:
-  size_t ExtraBytes() const override {
-    return sorted_.bytes() + leaves_.bytes() + nodes_.bytes() + order_.capacity() * sizeof(uint16_t);
-  }
-  size_t stretches() const { return order_.size() / kStretch; }
+  size_t ExtraBytes() const override;
   void Added() override;
   void Truncated() override;
   void ErasedFront(size_t count, size_t panels) override;
-  void AddStretch();
-  void SearchLeaves(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const;
+
+  size_t rank() const { return sketch_->rank(); }
+  size_t leaves() const { return filled_.size(); }
+  size_t end() const { return erased_ + keys_.size(); }
+  uint8_t* SketchByte(size_t place, size_t r) {
+    const size_t quad = (place / kLeaf * (rank() / 4) + r / 4) * kLeaf + place % kLeaf;
+    return sketches_[quad / 16].bytes + quad % 16 * 4 + r % 4;
+  }
+  void Build();
+  void Clear();
+  void AddKey();
+  size_t NewLeaf();
+  void Split(size_t leaf);
+  void Put(size_t leaf, uint32_t number, const uint8_t* bytes);
+  void Remove(size_t number);
+  void Describe(size_t leaf);
+  size_t Nearest(const float* coordinates) const;
+  void Decode(const uint8_t* bytes, float* coordinates) const;
+  bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
+  void ChooseLeaves(const float* coordinates, Scratch& s) const;
 
   HierarchicalOptions options_;
-  size_t erased_ = 0;            // keys gone from the first stretch, or stretches, that are still here
-  std::vector<uint16_t> order_;  // of each place in `sorted_` the key's number in its stretch
-  LandmarkPanels sorted_;        // keys in the order of the leaves
-  Level leaves_, nodes_;
+  std::shared_ptr<const KeySketch> sketch_;  // null: too few keys. Shared by clones.
+  size_t built_for_ = 0;                     // keys when the sketch was made
+  // Keys have numbers since the beginning, which erasing at the front does not change.
+  size_t erased_ = 0;  // number of the first key
+  size_t begin_ = 0;   // of the first that places_ and rows_ have
+  std::vector<uint32_t> places_;
+  std::vector<uint8_t> rows_;  // [key][row_bytes]
+  // Of each leaf.
+  std::vector<uint8_t> filled_;
+  std::vector<CacheLine> sketches_;         // [leaf][rank / 4][kLeaf][4]
+  std::vector<uint32_t> numbers_;           // [leaf][kLeaf]
+  std::vector<float> sums_, squares_;       // of the coordinates, [leaf][rank]
+  std::vector<LandmarkPanels> statistics_;  // means with -|mean|^2 / 2 behind them, and variances
 };
 
-void HierarchicalIndex::Added() {
-  while (keys_.size() + erased_ >= (stretches() + 1) * kStretch) AddStretch();
+size_t HierarchicalIndex::ExtraBytes() const {
+  size_t bytes = places_.capacity() * 4 + rows_.capacity() + filled_.capacity() + sketches_.capacity() * 64 +
+                 numbers_.capacity() * 4 + (sums_.capacity() + squares_.capacity()) * 4;
+  for (const LandmarkPanels& panels : statistics_) bytes += panels.bytes();
+  return bytes;
 }
 
-void HierarchicalIndex::AddStretch() {
-  const size_t dim = keys_.dim();
-  const size_t begin = stretches() * kStretch - erased_;
-  std::vector<float> keys(kStretch * dim);
-  for (size_t i = 0; i < kStretch; ++i) keys_.Read(begin + i, &keys[i * dim]);
-  std::vector<uint16_t> order(kStretch);
-  std::iota(order.begin(), order.end(), uint16_t{0});
-  SortIntoLeaves(keys.data(), dim, order);
-  std::vector<double> sum(dim), squares(dim);
-  for (size_t i = 0; i < kStretch; ++i) {
-    if (i % kLeaf == 0) {
-      std::fill(sum.begin(), sum.end(), 0.0);
-      std::fill(squares.begin(), squares.end(), 0.0);
-    }
-    const float* key = &keys[order[i] * dim];
-    sorted_.Append(key);
-    for (size_t d = 0; d < dim; ++d) {
-      sum[d] += key[d];
-      squares[d] += static_cast<double>(key[d]) * key[d];
-    }
-    if ((i + 1) % kLeaf == 0) leaves_.Add(sum, squares, kLeaf);
+void HierarchicalIndex::Clear() {
+  sketch_ = nullptr;
+  built_for_ = 0;
+  places_.clear();
+  rows_.clear();
+  filled_.clear();
+  sketches_.clear();
+  numbers_.clear();
+  sums_.clear();
+  squares_.clear();
+  statistics_.clear();
+}
+
+void HierarchicalIndex::Added() {
+  if (keys_.size() < kFirst) return;
+  const bool grown = keys_.size() >= 4 * built_for_ && built_for_ < kSettled;
+  // Erasing leaves holes.
+  const bool thin = leaves() > 2 * kFewLeaves && leaves() * kLeaf > 4 * keys_.size();
+  if (!sketch_ || grown || thin) {
+    Build();
+  } else {
+    AddKey();
   }
-  order_.insert(order_.end(), order.begin(), order.end());
-  if (stretches() % kNodeStretches != 0) return;
-  // A node: the mean of the means, and the variances inside and between its leaves.
-  std::fill(sum.begin(), sum.end(), 0.0);
-  std::fill(squares.begin(), squares.end(), 0.0);
-  std::vector<float> mean(dim), variance(dim);
-  for (size_t leaf = leaves_.means.size() - kNodeLeaves; leaf < leaves_.means.size(); ++leaf) {
-    leaves_.means.Read(leaf, mean.data());
-    leaves_.variances.Read(leaf, variance.data());
-    for (size_t d = 0; d < dim; ++d) {
-      sum[d] += mean[d];
-      squares[d] += static_cast<double>(mean[d]) * mean[d] + variance[d];
-    }
+}
+
+void HierarchicalIndex::Build() {
+  Clear();
+  const size_t size = keys_.size();
+  sketch_ = std::make_shared<const KeySketch>(keys_, options_.left_out);
+  built_for_ = size;
+  begin_ = erased_;
+  statistics_.emplace_back(rank() + 1, false);
+  statistics_.emplace_back(rank(), false);
+  std::vector<float> key(keys_.dim());
+  std::vector<float> coordinates(size * rank());
+  std::vector<uint8_t> bytes(size * rank());
+  rows_.resize(size * sketch_->row_bytes());
+  places_.resize(size);
+  for (size_t b = 0; b < size; ++b) {
+    keys_.Read(b, key.data());
+    sketch_->Project(key.data(), false, &coordinates[b * rank()]);
+    sketch_->Encode(&coordinates[b * rank()], &bytes[b * rank()]);
+    sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
+    Decode(&bytes[b * rank()], &coordinates[b * rank()]);
   }
-  nodes_.Add(sum, squares, kNodeLeaves);
+  std::vector<uint32_t> order(size);
+  std::iota(order.begin(), order.end(), 0u);
+  std::vector<std::span<uint32_t>> open = {order};
+  while (!open.empty()) {
+    const std::span<uint32_t> part = open.back();
+    open.pop_back();
+    if (part.size() > kBuiltLeaf) {
+      const size_t half = Halve(coordinates, rank(), part);
+      open.push_back(part.subspan(half));
+      open.push_back(part.first(half));
+      continue;
+    }
+    const size_t leaf = NewLeaf();
+    for (const uint32_t b : part) Put(leaf, static_cast<uint32_t>(erased_ + b), &bytes[b * rank()]);
+    Describe(leaf);
+  }
+}
+
+void HierarchicalIndex::AddKey() {
+  std::vector<float> key(keys_.dim()), coordinates(rank());
+  std::vector<uint8_t> bytes(rank());
+  keys_.Read(keys_.size() - 1, key.data());
+  sketch_->Project(key.data(), false, coordinates.data());
+  sketch_->Encode(coordinates.data(), bytes.data());
+  Decode(bytes.data(), coordinates.data());
+  rows_.resize(rows_.size() + sketch_->row_bytes());
+  sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes());
+  places_.push_back(0);
+  size_t leaf = Nearest(coordinates.data());
+  if (filled_[leaf] == kLeaf) {
+    Split(leaf);
+    leaf = Nearest(coordinates.data());
+  }
+  Put(leaf, static_cast<uint32_t>(end() - 1), bytes.data());
+  Describe(leaf);
+}
+
+size_t HierarchicalIndex::NewLeaf() {
+  for (size_t leaf = 0; leaf < leaves(); ++leaf) {
+    if (filled_[leaf] == 0) return leaf;
+  }
+  filled_.push_back(0);
+  sketches_.resize(sketches_.size() + rank() / 4 * kLeaf * 4 / sizeof(CacheLine));
+  numbers_.resize(numbers_.size() + kLeaf);
+  sums_.resize(sums_.size() + rank());
+  squares_.resize(squares_.size() + rank());
+  const std::vector<float> nothing(rank() + 1, 0.0f);
+  for (LandmarkPanels& panels : statistics_) panels.Append(nothing.data());
+  return leaves() - 1;
+}
+
+void HierarchicalIndex::Split(size_t leaf) {
+  std::vector<uint8_t> bytes(kLeaf * rank());
+  std::vector<float> coordinates(kLeaf * rank());
+  for (size_t i = 0; i < kLeaf; ++i) {
+    for (size_t r = 0; r < rank(); ++r) bytes[i * rank() + r] = *SketchByte(leaf * kLeaf + i, r);
+    Decode(&bytes[i * rank()], &coordinates[i * rank()]);
+  }
+  std::vector<uint32_t> order(kLeaf);
+  std::iota(order.begin(), order.end(), 0u);
+  const size_t half = Halve(coordinates, rank(), order);
+  const std::vector<uint32_t> numbers(numbers_.begin() + static_cast<ptrdiff_t>(leaf * kLeaf),
+                                      numbers_.begin() + static_cast<ptrdiff_t>((leaf + 1) * kLeaf));
+  const size_t other = NewLeaf();
+  filled_[leaf] = 0;
+  std::fill_n(&sums_[leaf * rank()], rank(), 0.0f);
+  std::fill_n(&squares_[leaf * rank()], rank(), 0.0f);
+  for (size_t i = 0; i < kLeaf; ++i) {
+    Put(i < half ? leaf : other, numbers[order[i]], &bytes[order[i] * rank()]);
+  }
+  Describe(leaf);
+  Describe(other);
+}
+
+void HierarchicalIndex::Decode(const uint8_t* bytes, float* coordinates) const {
+  for (size_t r = 0; r < rank(); ++r) coordinates[r] = sketch_->units()[r] * static_cast<float>(bytes[r] - 128);
+}
+
+void HierarchicalIndex::Put(size_t leaf, uint32_t number, const uint8_t* bytes) {
+  const size_t place = leaf * kLeaf + filled_[leaf]++;
+  std::vector<float> coordinates(rank());
+  Decode(bytes, coordinates.data());
+  for (size_t r = 0; r < rank(); ++r) {
+    *SketchByte(place, r) = bytes[r];
+    sums_[leaf * rank() + r] += coordinates[r];
+    squares_[leaf * rank() + r] += coordinates[r] * coordinates[r];
+  }
+  numbers_[place] = number;
+  places_[number - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
+}
+
+void HierarchicalIndex::Remove(size_t number) {
+  const size_t place = places_[number - begin_];
+  const size_t leaf = place / kLeaf;
+  const size_t last = leaf * kLeaf + --filled_[leaf];
+  for (size_t r = 0; r < rank(); ++r) {
+    const float x = sketch_->units()[r] * static_cast<float>(*SketchByte(place, r) - 128);
+    sums_[leaf * rank() + r] -= x;
+    squares_[leaf * rank() + r] -= x * x;
+    *SketchByte(place, r) = *SketchByte(last, r);
+    if (filled_[leaf] == 0) sums_[leaf * rank() + r] = squares_[leaf * rank() + r] = 0;
+  }
+  numbers_[place] = numbers_[last];
+  places_[numbers_[place] - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
+  Describe(leaf);
+}
+
+// Mean and variances of a leaf from its sums. One without keys is near to nothing.
+void HierarchicalIndex::Describe(size_t leaf) {
+  std::vector<float> mean(rank() + 1, 0.0f), variance(rank(), 0.0f);
+  float squared = 0;
+  const float part = 1.0f / static_cast<float>(std::max<uint8_t>(filled_[leaf], 1));
+  for (size_t r = 0; r < rank(); ++r) {
+    mean[r] = sums_[leaf * rank() + r] * part;
+    variance[r] = std::max(0.0f, squares_[leaf * rank() + r] * part - mean[r] * mean[r]);
+    squared += mean[r] * mean[r];
+  }
+  mean[rank()] = filled_[leaf] == 0 ? -1e30f : -0.5f * squared;
+  statistics_[0].Set(leaf, mean.data());
+  statistics_[1].Set(leaf, variance.data());
+}
+
+size_t HierarchicalIndex::Nearest(const float* coordinates) const {
+  std::vector<float>& point = Scratch::Get().scaled;
+  std::vector<float>& scores = Scratch::Get().promise;
+  point.assign(coordinates, coordinates + rank());
+  point.push_back(1.0f);
+  scores.resize(leaves());
+  ScoreLandmarks(statistics_[0], 0, leaves(), 1, point.data(), leaves(), scores.data());
+  return static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
 }
 
 void HierarchicalIndex::Truncated() {
-  size_t stay = std::min(stretches(), (keys_.size() + erased_) / kStretch);
-  if (erased_ >= stay * kStretch) stay = erased_ = 0;  // nothing is left in them
-  order_.resize(stay * kStretch);
-  sorted_.Truncate(stay * kStretch);
-  leaves_.Truncate(stay * kStretchLeaves);
-  nodes_.Truncate(stay / kNodeStretches);
+  if (!sketch_) return;
+  if (keys_.size() < kFirst / 2) {
+    Clear();
+    return;
+  }
+  for (size_t number = begin_ + places_.size(); number > end();) Remove(--number);
+  places_.resize(end() - begin_);
+  rows_.resize(places_.size() * sketch_->row_bytes());
 }
 
 void HierarchicalIndex::ErasedFront(size_t count, size_t) {
   erased_ += count;
-  Truncated();
-  // Whole nodes, so that nodes stay panels of leaves.
-  const size_t gone = erased_ / kNode;
-  if (gone == 0) return;
-  order_.erase(order_.begin(), order_.begin() + static_cast<ptrdiff_t>(gone * kNode));
-  sorted_.EraseFront(gone * kNode);
-  leaves_.EraseFront(gone * kNodeLeaves);
-  nodes_.EraseFront(gone);
-  erased_ -= gone * kNode;
+  if (!sketch_) return;
+  if (keys_.size() < kFirst / 2) {
+    Clear();
+    return;
+  }
+  for (size_t number = erased_ - count; number < erased_; ++number) Remove(number);
+  const size_t gone = erased_ - begin_;
+  if (gone < places_.size() / 2) return;
+  places_.erase(places_.begin(), places_.begin() + static_cast<ptrdiff_t>(gone));
+  rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(gone * sketch_->row_bytes()));
+  begin_ = erased_;
+}
+
+// False where a query has no bytes to search with.
+bool HierarchicalIndex::EncodeQueries(size_t count, const float* queries, Scratch& s) const {
+  const size_t dim = keys_.dim();
+  sketch_->ProjectQueries(count, queries, s.coordinates);
+  s.quads.resize(count * rank());
+  s.row_quads.resize(count * sketch_->row_bytes());
+  s.queries.resize(count);
+  s.row_queries.resize(count);
+  for (size_t q = 0; q < count; ++q) {
+    const float* coordinates = &s.coordinates[q * rank()];
+    s.scaled.resize(rank());
+    for (size_t r = 0; r < rank(); ++r) s.scaled[r] = coordinates[r] * sketch_->units()[r];
+    if (!EncodeSketchQuery(s.scaled, rank(), &s.quads[q * rank()], s.queries[q])) return false;
+    s.scaled.resize(dim);
+    for (size_t d = 0; d < dim; ++d) s.scaled[d] = queries[q * dim + d] * sketch_->row_units()[d];
+    if (!EncodeSketchQuery(s.scaled, sketch_->row_bytes(), &s.row_quads[q * sketch_->row_bytes()], s.row_queries[q])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The most promising leaves of one query, ascending.
+void HierarchicalIndex::ChooseLeaves(const float* coordinates, Scratch& s) const {
+  const size_t count = leaves();
+  s.promise.resize(count);
+  s.spread.resize(count);
+  s.scaled.assign(coordinates, coordinates + rank());
+  s.scaled.push_back(0.0f);
+  s.squared.resize(rank());
+  for (size_t r = 0; r < rank(); ++r) s.squared[r] = coordinates[r] * coordinates[r];
+  ScoreLandmarks(statistics_[0], 0, count, 1, s.scaled.data(), count, s.promise.data());
+  ScoreLandmarks(statistics_[1], 0, count, 1, s.squared.data(), count, s.spread.data());
+  s.leaves.clear();
+  for (size_t leaf = 0; leaf < count; ++leaf) {
+    const float promise = s.promise[leaf] + kDeviations * std::sqrt(std::max(0.0f, s.spread[leaf]));
+    s.leaves.emplace_back(std::isfinite(promise) ? -promise : -3e38f, static_cast<uint32_t>(leaf));
+  }
+  const auto wanted = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(count)));
+  const size_t take = std::min(count, std::max(wanted, options_.visited_min));
+  if (take < count) {
+    std::nth_element(s.leaves.begin(), s.leaves.begin() + static_cast<ptrdiff_t>(take), s.leaves.end());
+  }
+  s.panels.clear();
+  for (size_t i = 0; i < take; ++i) s.panels.push_back(s.leaves[i].second);
+  std::sort(s.panels.begin(), s.panels.end());
 }
 
 void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const {
   if (first >= last || count == 0) return;
-  // Stretches that are wholly asked for.
-  const size_t from = DivideUp(first + erased_, kStretch);
-  const size_t to = std::min(stretches(), (last + erased_) / kStretch);
-  const size_t leaves = to > from ? (to - from) * kStretchLeaves : 0;
-  const auto visited = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(leaves)));
-  if (leaves <= std::max(visited, options_.visited_min)) {
+  Scratch& s = Scratch::Get();
+  const size_t k = best[0].k();
+  // A part of the memory is scanned: its keys may be in leaves that do not promise much. So are the very few among
+  // which many are wanted.
+  const size_t wanted = std::max(options_.shortlist, keys_.size() / options_.shortlist_part);
+  const bool part = 2 * (last - first) < keys_.size();
+  if (!sketch_ || part || k > kMostWanted || !EncodeQueries(count, queries, s)) {
     SearchLandmarks(keys_, first, last, count, queries, best);
     return;
   }
-  SearchLandmarks(keys_, first, from * kStretch - erased_, count, queries, best);
-  SearchLeaves(from, to, count, queries, best);
-  SearchLandmarks(keys_, to * kStretch - erased_, last, count, queries, best);
-}
-
-// Stretches [first, last).
-void HierarchicalIndex::SearchLeaves(size_t first, size_t last, size_t count, const float* queries,
-                                     BestBlocks* best) const {
-  const size_t dim = keys_.dim();
-  Scratch& s = Scratch::Get();
-  s.squared.resize(count * dim);
-  for (size_t i = 0; i < count * dim; ++i) s.squared[i] = queries[i] * queries[i];
-  const size_t first_leaf = first * kStretchLeaves;
-  const size_t last_leaf = last * kStretchLeaves;
-  const size_t leaves = last_leaf - first_leaf;
-  const size_t visited =
-      std::max(options_.visited_min, static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(leaves))));
-  if (s.promised.size() < count) s.promised.resize(count);
-
-  // Nodes that each query goes into: twice as many leaves as it will visit. Nodes at the edges always.
-  const size_t first_node = DivideUp(first, kNodeStretches);
-  const size_t last_node = std::max(first_node, last / kNodeStretches);
-  const size_t nodes = last_node - first_node;
-  const size_t entered = std::min(nodes, DivideUp(visited * options_.entered, kNodeLeaves));
-  s.node_pairs.clear();
-  if (nodes > 0) {
-    s.node_promise.resize(count * nodes);
-    nodes_.Estimate(first_node, last_node, count, queries, s.squared.data(), kNodeDeviations, s.spread,
-                    s.node_promise.data());
-    for (size_t q = 0; q < count; ++q) {
-      s.leaves.clear();
-      for (size_t n = 0; n < nodes; ++n) {
-        s.leaves.emplace_back(-s.node_promise[q * nodes + n], static_cast<uint32_t>(first_node + n));
-      }
-      std::nth_element(s.leaves.begin(), s.leaves.begin() + static_cast<ptrdiff_t>(entered) - 1, s.leaves.end());
-      for (size_t n = 0; n < entered; ++n) s.node_pairs.emplace_back(s.leaves[n].second, static_cast<uint32_t>(q));
-    }
-  }
-  // Groups of leaves with the queries that look at them: whole nodes, and what is not in one.
-  const auto look = [&](size_t begin, size_t end, std::span<const std::pair<uint32_t, uint32_t>> who) {
-    if (begin >= end || who.empty()) return;
-    s.gathered.resize(2 * who.size() * dim);
-    for (size_t i = 0; i < who.size(); ++i) {
-      std::copy_n(queries + who[i].second * dim, dim, &s.gathered[i * dim]);
-      std::copy_n(&s.squared[who[i].second * dim], dim, &s.gathered[(who.size() + i) * dim]);
-    }
-    s.promise.resize(who.size() * (end - begin));
-    leaves_.Estimate(begin, end, who.size(), s.gathered.data(), &s.gathered[who.size() * dim], kLeafDeviations,
-                     s.spread, s.promise.data());
-    for (size_t i = 0; i < who.size(); ++i) {
-      for (size_t l = begin; l < end; ++l) {
-        s.promised[who[i].second].emplace_back(-s.promise[i * (end - begin) + l - begin], static_cast<uint32_t>(l));
-      }
-    }
-  };
-  for (size_t q = 0; q < count; ++q) s.promised[q].clear();
-  s.pairs.clear();
-  for (size_t q = 0; q < count; ++q) s.pairs.emplace_back(0, static_cast<uint32_t>(q));
-  if (nodes == 0) {
-    look(first_leaf, last_leaf, s.pairs);
+  if (s.lists.size() < count) s.lists.resize(count);
+  const SketchPanels sketches{sketches_[0].bytes, rank() / 4, filled_.data()};
+  const size_t limit = 8 * wanted;
+  if (count >= kManyQueries || leaves() <= std::max(kFewLeaves, options_.visited_min)) {
+    s.panels.resize(leaves());
+    std::iota(s.panels.begin(), s.panels.end(), 0u);
+    ScanSketches(sketches, {s.panels, wanted, limit}, count, s.queries.data(), s.lists.data());
   } else {
-    look(first_leaf, first_node * kNodeLeaves, s.pairs);
-    look(last_node * kNodeLeaves, last_leaf, s.pairs);
+    for (size_t q = 0; q < count; ++q) {
+      ChooseLeaves(&s.coordinates[q * rank()], s);
+      ScanSketches(sketches, {s.panels, wanted, limit}, 1, &s.queries[q], &s.lists[q]);
+    }
   }
-  const auto each_group = [](std::vector<std::pair<uint32_t, uint32_t>>& pairs, const auto& visit) {
-    std::sort(pairs.begin(), pairs.end());
-    for (size_t i = 0; i < pairs.size();) {
-      size_t end = i;
-      while (end < pairs.size() && pairs[end].first == pairs[i].first) ++end;
-      visit(pairs[i].first, std::span(pairs).subspan(i, end - i));
-      i = end;
-    }
-  };
-  each_group(s.node_pairs, [&](size_t node, std::span<const std::pair<uint32_t, uint32_t>> who) {
-    look(node * kNodeLeaves, (node + 1) * kNodeLeaves, who);
-  });
-
-  // The most promising leaves of each query; each leaf is read once for all queries that visit it.
-  s.pairs.clear();
-  size_t most = 0;
   for (size_t q = 0; q < count; ++q) {
-    auto& promised = s.promised[q];
-    const size_t take = std::min(visited, promised.size());
-    if (take < promised.size()) {
-      std::nth_element(promised.begin(), promised.begin() + static_cast<ptrdiff_t>(take), promised.end());
+    s.which.clear();
+    for (const uint32_t place : s.lists[q]) {
+      const size_t b = numbers_[place] - static_cast<uint32_t>(erased_);
+      if (b >= first && b < last) s.which.push_back(numbers_[place] - static_cast<uint32_t>(begin_));
     }
-    for (size_t i = 0; i < take; ++i) s.pairs.emplace_back(promised[i].second, static_cast<uint32_t>(q));
-    most = std::max(most, best[q].k());
-  }
-  s.lists.resize(count);
-  s.scores.resize(count * most);
-  s.blocks.resize(count * most);
-  for (size_t q = 0; q < count; ++q) s.lists[q].Reset(best[q].k(), &s.scores[q * most], &s.blocks[q * most]);
-  each_group(s.pairs, [&](size_t leaf, std::span<const std::pair<uint32_t, uint32_t>> who) {
-    s.gathered.resize(who.size() * dim);
-    s.some.resize(who.size());
-    for (size_t i = 0; i < who.size(); ++i) {
-      std::copy_n(queries + who[i].second * dim, dim, &s.gathered[i * dim]);
-      s.some[i] = s.lists[who[i].second];
+    if (s.which.size() < k) {
+      SearchLandmarks(keys_, first, last, 1, queries + q * keys_.dim(), best + q);
+      continue;
     }
-    SearchLandmarks(sorted_, leaf * kLeaf, (leaf + 1) * kLeaf, who.size(), s.gathered.data(), s.some.data());
-    for (size_t i = 0; i < who.size(); ++i) s.lists[who[i].second] = s.some[i];
-  });
-  // Places in the leaves to numbers of landmarks.
-  for (size_t q = 0; q < count; ++q) {
+    s.sums.resize(s.which.size());
+    SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[q], s.sums.data());
+    s.ranked.clear();
+    for (size_t i = 0; i < s.which.size(); ++i) s.ranked.emplace_back(-s.sums[i], s.which[i]);
+    const size_t take = std::min(k + kSpare, s.ranked.size());
+    std::nth_element(s.ranked.begin(), s.ranked.begin() + static_cast<ptrdiff_t>(take) - 1, s.ranked.end());
     s.found.clear();
-    for (size_t i = 0; i < s.lists[q].count(); ++i) {
-      const auto place = static_cast<size_t>(s.lists[q].block(i));
-      s.found.push_back(static_cast<int32_t>(place / kStretch * kStretch + order_[place] - erased_));
+    for (size_t i = 0; i < take; ++i) {
+      s.found.push_back(static_cast<int32_t>(s.ranked[i].second + static_cast<uint32_t>(begin_ - erased_)));
     }
     std::sort(s.found.begin(), s.found.end());
-    OfferLandmarks(keys_, s.found, queries + q * dim, count == 1, best[q]);
+    OfferLandmarks(keys_, s.found, queries + q * keys_.dim(), count == 1, best[q]);
   }
 }
 

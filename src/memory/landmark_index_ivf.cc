@@ -1,5 +1,6 @@
 // The index of FAISS: keys in lists around centroids (IVF flat, inner product), trained on the landmarks as they come
 // and built anew whenever their number has doubled. Twin of landmark_index_no_ivf.cc.
+#include <faiss/Clustering.h>
 #include <faiss/IndexFlat.h>
 #include <faiss/IndexIVFFlat.h>
 #include <faiss/clone_index.h>
@@ -24,7 +25,8 @@ constexpr size_t kBatch = 256;
 constexpr size_t kSpare = 4;
 
 // Keys are known to FAISS by their number since the beginning, which erasing at the front does not change. They stand
-// there less their mean: it adds the same to all scores of a query, and without it the lists differ more.
+// there less their mean: it adds the same to all scores of a query, and without it the lists differ more. A key goes to
+// the list whose centroid is nearest, a query to the lists whose centroids it scores best.
 class IvfIndex : public LandmarkIndex {
  public:
   IvfIndex(LandmarkPanels keys, const IvfOptions& options) : LandmarkIndex(std::move(keys)), options_(options) {
@@ -37,7 +39,8 @@ class IvfIndex : public LandmarkIndex {
         removed_(other.removed_),
         covered_(other.covered_),
         built_for_(other.built_for_),
-        centre_(other.centre_) {
+        centre_(other.centre_),
+        nearest_(other.nearest_) {
     if (other.lists_) lists_.reset(dynamic_cast<faiss::IndexIVFFlat*>(faiss::clone_index(other.lists_.get())));
     CAIRN_CHECK(!other.lists_ || lists_);
   }
@@ -66,7 +69,8 @@ class IvfIndex : public LandmarkIndex {
   size_t covered_ = 0;    // the first that it has not
   size_t built_for_ = 0;  // keys when the lists were trained
   std::vector<float> centre_;
-  std::unique_ptr<faiss::IndexIVFFlat> lists_;  // null: too few keys
+  std::shared_ptr<const faiss::IndexFlatL2> nearest_;  // the centroids, by distance; shared by clones
+  std::unique_ptr<faiss::IndexIVFFlat> lists_;         // null: too few keys
 };
 
 std::vector<float> IvfIndex::Centred(size_t begin, size_t end) const {
@@ -106,17 +110,26 @@ void IvfIndex::Build() {
     const double mean = sum[i] / static_cast<double>(size);
     if (std::abs(mean) < 1e30) centre_[i] = static_cast<float>(mean);
   }
-  const auto lists = static_cast<size_t>(std::sqrt(static_cast<double>(size)));
+  const auto count = static_cast<size_t>(options_.lists * std::sqrt(static_cast<double>(size)));
+  const size_t lists = std::clamp<size_t>(count, 1, size);
+  ShareThreadCount();
+  const std::vector<float> rows = Centred(erased_, end());
+  faiss::ClusteringParameters parameters;
+  parameters.niter = 6;
+  parameters.min_points_per_centroid = 1;
+  parameters.max_points_per_centroid = 48;
+  faiss::Clustering clustering(static_cast<int>(dim), static_cast<int>(lists), parameters);
+  auto nearest = std::make_shared<faiss::IndexFlatL2>(static_cast<FaissNumber>(dim));
+  clustering.train(static_cast<FaissNumber>(size), rows.data(), *nearest);
+  nearest->reset();
+  nearest->add(static_cast<FaissNumber>(lists), clustering.centroids.data());
+  nearest_ = std::move(nearest);
   auto quantizer = std::make_unique<faiss::IndexFlatIP>(static_cast<FaissNumber>(dim));
+  quantizer->add(static_cast<FaissNumber>(lists), clustering.centroids.data());
   lists_ = std::make_unique<faiss::IndexIVFFlat>(quantizer.get(), dim, lists, faiss::METRIC_INNER_PRODUCT);
   lists_->own_fields = true;
   quantizer.release();
-  lists_->cp.niter = 6;
-  lists_->cp.min_points_per_centroid = 1;
-  lists_->cp.max_points_per_centroid = 48;
-  ShareThreadCount();
-  const std::vector<float> rows = Centred(erased_, end());
-  lists_->train(static_cast<FaissNumber>(size), rows.data());
+  lists_->is_trained = true;
   built_for_ = size;
   removed_ = covered_ = erased_;
   AddKeys();
@@ -126,7 +139,10 @@ void IvfIndex::AddKeys() {
   const std::vector<float> rows = Centred(covered_, end());
   std::vector<FaissNumber> numbers;
   for (size_t n = covered_; n < end(); ++n) numbers.push_back(static_cast<FaissNumber>(n));
-  lists_->add_with_ids(static_cast<FaissNumber>(numbers.size()), rows.data(), numbers.data());
+  const auto count = static_cast<FaissNumber>(numbers.size());
+  std::vector<FaissNumber> where(numbers.size());
+  nearest_->assign(count, rows.data(), where.data());
+  lists_->add_core(count, rows.data(), numbers.data(), where.data());
   covered_ = end();
 }
 

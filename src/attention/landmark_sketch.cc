@@ -1,0 +1,156 @@
+#include "attention/landmark_sketch.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+
+#define HWY_WANT_AVX3_DL
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attention/landmark_sketch.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h:
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "attention/byte_dots-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace cairn::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Columns whose sum is at least `least`, one bit each.
+HWY_INLINE uint64_t Reaching(const int32_t* sums, int32_t least) {
+  const ITag di;
+  const IVec limit = hn::Set(di, least);
+  static_assert(kColumns == 64);
+  uint64_t below = 0;
+#pragma GCC unroll 16
+  for (size_t column = 0; column < kColumns; column += kLanes) {
+    uint8_t bits[8] = {};
+    hn::StoreMaskBits(di, hn::Lt(hn::Load(di, sums + column), limit), bits);
+    uint64_t some;
+    std::memcpy(&some, bits, 8);
+    below |= some << column;
+  }
+  return ~below;
+}
+
+// Twice over the panels: first the maximum of every column, then what reaches the threshold that follows from them.
+void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
+                      std::vector<uint32_t>* places) {
+  constexpr size_t kRowsAtOnce = 24;
+  const ITag di;
+  HWY_ALIGN int32_t sums[kRowsAtOnce * kColumns];
+  HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
+  const size_t panel_bytes = sketches.quads * 4 * kColumns;
+  for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
+    const size_t rows = std::min(kRowsAtOnce, count - begin);
+    std::fill_n(maxima, rows * kColumns, INT32_MIN);
+    for (const uint32_t panel : scan.panels) {
+      PanelRows(rows, sketches.data + panel * panel_bytes, sketches.quads, queries + begin, sums);
+      for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
+        const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
+        // Panels are filled from the left; maxima are not to be.
+        const size_t slot = (column + panel * kSketchShift) % kColumns;
+        for (size_t row = 0; row < rows * kColumns; row += kColumns) {
+          const IVec most = hn::Load(di, maxima + row + slot);
+          const IVec more = hn::Max(most, hn::Load(di, sums + row + column));
+          hn::Store(hn::IfThenElse(keys, more, most), di, maxima + row + slot);
+        }
+      }
+    }
+    int32_t least[kRowsAtOnce];
+    for (size_t r = 0; r < rows; ++r) least[r] = SketchThreshold(scan.wanted, maxima + r * kColumns);
+    for (const uint32_t panel : scan.panels) {
+      if (sketches.filled[panel] == 0) continue;
+      const uint64_t keys = ~uint64_t{0} >> (kColumns - sketches.filled[panel]);
+      PanelRows(rows, sketches.data + panel * panel_bytes, sketches.quads, queries + begin, sums);
+      for (size_t r = 0; r < rows; ++r) {
+        uint64_t columns = keys & Reaching(sums + r * kColumns, least[r]);
+        std::vector<uint32_t>& list = places[begin + r];
+        for (; columns != 0 && list.size() < scan.limit; columns &= columns - 1) {
+          list.push_back(panel * static_cast<uint32_t>(kColumns) + static_cast<uint32_t>(std::countr_zero(columns)));
+        }
+      }
+    }
+  }
+}
+
+void SketchRowSumsImpl(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
+                       int32_t* sums) {
+  const ITag di;
+  // Rows are far apart: the next ones are fetched early.
+  constexpr size_t kAhead = 8;
+  for (size_t i = 0; i < which.size(); ++i) {
+    if (i + kAhead < which.size()) {
+      const uint8_t* next = rows + which[i + kAhead] * bytes;
+      for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
+    }
+    const uint8_t* row = rows + which[i] * bytes;
+    IVec sum = hn::Zero(di);
+    for (size_t at = 0; at < bytes; at += kLanes * 4) sum = Dot(sum, LoadQuad(row + at), LeftQuads(query.quads + at));
+    sums[i] = query.start + hn::GetLane(hn::SumOfLanes(di, sum));
+  }
+}
+
+}  // namespace cairn::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace cairn {
+namespace {
+
+HWY_EXPORT(ScanSketchesImpl);
+HWY_EXPORT(SketchRowSumsImpl);
+
+}  // namespace
+
+bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int8_t* quads, SketchQuery& out) {
+  CAIRN_CHECK(values.size() <= bytes);
+  float largest = 0;
+  bool finite = true;
+  for (const float x : values) {
+    finite = finite && std::isfinite(x);
+    largest = std::max(largest, std::abs(x));
+  }
+  if (!finite || largest > 1e30f || largest < 1e-30f) return false;
+  const float inverse = 127.0f / largest;
+  int32_t sum = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto code = static_cast<int32_t>(std::clamp(std::nearbyint(values[i] * inverse), -127.0f, 127.0f));
+    quads[i] = static_cast<int8_t>(code);
+    sum += code;
+  }
+  std::fill(quads + values.size(), quads + bytes, int8_t{0});
+  out = {quads, -128 * sum};
+  return true;
+}
+
+int32_t SketchThreshold(size_t wanted, int32_t* maxima) {
+  constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
+  const double part = 1 - std::exp(-static_cast<double>(wanted) / static_cast<double>(kColumns));
+  const auto reached = static_cast<size_t>(std::lround(part * static_cast<double>(kColumns)));
+  int32_t* at = maxima + std::clamp<size_t>(reached, 1, kColumns) - 1;
+  std::nth_element(maxima, at, maxima + kColumns, std::greater<>());
+  return *at;
+}
+
+void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
+                  std::vector<uint32_t>* places) {
+  for (size_t q = 0; q < count; ++q) places[q].clear();
+  HWY_DYNAMIC_DISPATCH(ScanSketchesImpl)(sketches, scan, count, queries, places);
+}
+
+void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
+                   int32_t* sums) {
+  CAIRN_CHECK(bytes % 64 == 0);
+  HWY_DYNAMIC_DISPATCH(SketchRowSumsImpl)(rows, bytes, which, query, sums);
+}
+
+}  // namespace cairn
+#endif  // HWY_ONCE

@@ -1,0 +1,53 @@
+// Sketches of landmark keys: a few bytes a key, made to be searched fast. A scan of sketches keeps the keys that
+// promise most; rows of bytes, one a key, rank them better before the keys themselves are asked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/landmark_panels.h"
+
+namespace cairn {
+
+// A query as signed bytes: a key's sum is start + the product of the bytes. Keys are stored with 128 added, which
+// `start` takes off.
+struct SketchQuery {
+  const int8_t* quads;  // padded with zeros to whole fours
+  int32_t start;
+};
+
+// The bytes of `values`, of which the largest becomes 127, padded with zeros to `bytes`. False where they are not
+// finite, or all zero.
+bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int8_t* quads, SketchQuery& out);
+
+// Panels of 64 sketches, [quads][64][4] bytes each, aligned to 64 bytes. Only the first filled[p] columns of panel p
+// hold keys. Place: 64 * panel + column.
+struct SketchPanels {
+  const uint8_t* data;
+  size_t quads;
+  const uint8_t* filled;
+};
+
+// What a sum must reach to be one of about `wanted` of those whose maxima over 64 slots are given (reordered): keys
+// fall into slots by chance, so the number of slots that are reached tells how many keys are above. The key in column c
+// of panel p falls into slot (c + kSketchShift * p) % 64.
+inline constexpr size_t kSketchShift = 16;
+int32_t SketchThreshold(size_t wanted, int32_t* maxima);
+
+// The places of all keys of `panels` (ascending) whose sum reaches SketchThreshold, in that order, for every query;
+// none beyond `limit`.
+struct SketchScan {
+  std::span<const uint32_t> panels;
+  size_t wanted;
+  size_t limit;
+};
+void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
+                  std::vector<uint32_t>* places);
+
+// sums[i] = product of row which[i] with a query. Rows have `bytes` bytes, a multiple of 64.
+void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
+                   int32_t* sums);
+
+}  // namespace cairn

@@ -1,0 +1,168 @@
+#include "memory/key_sketch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace cairn {
+
+namespace {
+
+// Keys that directions are taken from, spread over all of them.
+constexpr size_t kSample = 2048;
+// Bytes reach so many deviations from the mean; what is beyond is cut.
+constexpr double kReach = 6;
+// Directions that are taken at least: 16 bytes a key are cheap.
+constexpr size_t kLeastRank = 16;
+
+// Eigenvalues in descending order and their vectors (columns of `vectors`) of a symmetric matrix, by Jacobi's
+// rotations.
+void Eigen(std::vector<double>& a, size_t n, std::vector<double>& values, std::vector<double>& vectors) {
+  std::vector<double> v(n * n, 0.0);
+  for (size_t i = 0; i < n; ++i) v[i * n + i] = 1;
+  double all = 0;
+  for (const double x : a) all += x * x;
+  for (int sweep = 0; sweep < 12; ++sweep) {
+    double rest = 0;
+    for (size_t p = 0; p < n; ++p) {
+      for (size_t q = p + 1; q < n; ++q) rest += a[p * n + q] * a[p * n + q];
+    }
+    if (!(rest > 1e-12 * all)) break;
+    for (size_t p = 0; p < n; ++p) {
+      for (size_t q = p + 1; q < n; ++q) {
+        const double apq = a[p * n + q];
+        if (apq * apq <= 1e-18 * all) continue;
+        const double theta = (a[q * n + q] - a[p * n + p]) / (2 * apq);
+        const double t = (theta >= 0 ? 1 : -1) / (std::abs(theta) + std::sqrt(theta * theta + 1));
+        const double c = 1 / std::sqrt(t * t + 1);
+        const double s = t * c;
+        for (size_t k = 0; k < n; ++k) {
+          const double x = a[k * n + p], y = a[k * n + q];
+          a[k * n + p] = c * x - s * y;
+          a[k * n + q] = s * x + c * y;
+        }
+        double* rp = &a[p * n];
+        double* rq = &a[q * n];
+        double* vp = &v[p * n];
+        double* vq = &v[q * n];
+        for (size_t k = 0; k < n; ++k) {
+          const double x = rp[k], y = rq[k], xv = vp[k], yv = vq[k];
+          rp[k] = c * x - s * y;
+          rq[k] = s * x + c * y;
+          vp[k] = c * xv - s * yv;
+          vq[k] = s * xv + c * yv;
+        }
+      }
+    }
+  }
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t x, size_t y) { return a[x * n + x] > a[y * n + y]; });
+  values.resize(n);
+  vectors.resize(n * n);
+  for (size_t j = 0; j < n; ++j) {
+    values[j] = std::max(0.0, a[order[j] * n + order[j]]);
+    for (size_t i = 0; i < n; ++i) vectors[i * n + j] = v[order[j] * n + i];
+  }
+}
+
+uint8_t Byte(float value, float unit) {
+  const float code = value / unit;
+  return std::isfinite(code)
+             ? static_cast<uint8_t>(128 + static_cast<int>(std::clamp(std::nearbyint(code), -127.0f, 127.0f)))
+             : uint8_t{128};
+}
+
+float UnitOf(double variance) {
+  const double unit = kReach * std::sqrt(variance) / 127;
+  return unit > 1e-20 && unit < 1e20 ? static_cast<float>(unit) : 1.0f;
+}
+
+}  // namespace
+
+KeySketch::KeySketch(const LandmarkPanels& keys, double left_out)
+    : dim_(keys.dim()), row_bytes_(RoundUp(keys.dim(), 64)) {
+  CAIRN_CHECK(keys.size() > 0);
+  const size_t n = dim_;
+  const size_t sample = std::min(keys.size(), kSample);
+  std::vector<float> rows(sample * n);
+  std::vector<double> sum(n, 0.0);
+  for (size_t i = 0; i < sample; ++i) {
+    float* row = &rows[i * n];
+    keys.Read(i * keys.size() / sample, row);
+    for (size_t d = 0; d < n; ++d) {
+      if (!(std::abs(row[d]) < 1e15f)) row[d] = 0;
+      sum[d] += row[d];
+    }
+  }
+  mean_.resize(n);
+  for (size_t d = 0; d < n; ++d) mean_[d] = static_cast<float>(sum[d] / static_cast<double>(sample));
+  std::vector<double> covariance(n * n, 0.0);
+  std::vector<double> centred(n);
+  for (size_t i = 0; i < sample; ++i) {
+    for (size_t d = 0; d < n; ++d) centred[d] = static_cast<double>(rows[i * n + d]) - mean_[d];
+    for (size_t d = 0; d < n; ++d) {
+      const double x = centred[d] / static_cast<double>(sample);
+      for (size_t e = d; e < n; ++e) covariance[d * n + e] += x * centred[e];
+    }
+  }
+  double all = 0;
+  row_units_.resize(n);
+  for (size_t d = 0; d < n; ++d) {
+    for (size_t e = 0; e < d; ++e) covariance[d * n + e] = covariance[e * n + d];
+    row_units_[d] = UnitOf(covariance[d * n + d]);
+    all += covariance[d * n + d];
+  }
+  std::vector<double> values, vectors;
+  Eigen(covariance, n, values, vectors);
+  double taken = 0;
+  while (rank_ < n && (rank_ < kLeastRank || rank_ % 4 != 0 || taken < (1 - left_out) * all)) taken += values[rank_++];
+  const size_t directions = rank_;
+  rank_ = RoundUp(rank_, 4);
+  directions_.assign(n * rank_, 0.0f);
+  rows_.assign(n * rank_, 0.0f);
+  units_.assign(rank_, 1.0f);
+  for (size_t r = 0; r < directions; ++r) {
+    units_[r] = UnitOf(values[r]);
+    for (size_t d = 0; d < n; ++d) {
+      directions_[d * rank_ + r] = rows_[r * n + d] = static_cast<float>(vectors[d * n + r]);
+    }
+  }
+}
+
+void KeySketch::Project(const float* key, bool is_query, float* coordinates) const {
+  std::fill_n(coordinates, rank_, 0.0f);
+  for (size_t d = 0; d < dim_; ++d) {
+    const float x = is_query ? key[d] : key[d] - mean_[d];
+    const float* row = &directions_[d * rank_];
+    for (size_t r = 0; r < rank_; ++r) coordinates[r] += x * row[r];
+  }
+}
+
+void KeySketch::ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const {
+  if (count < 8) {
+    coordinates.resize(count * rank_);
+    for (size_t q = 0; q < count; ++q) Project(queries + q * dim_, true, &coordinates[q * rank_]);
+    return;
+  }
+  const size_t stride = RoundUp(rank_, 16);
+  coordinates.resize(count * stride);
+  ScoreKeys(dim_, count, queries, rank_, rows_.data(), coordinates.data());
+  for (size_t q = 1; q < count && stride != rank_; ++q) {
+    std::copy_n(&coordinates[q * stride], rank_, &coordinates[q * rank_]);
+  }
+}
+
+void KeySketch::Encode(const float* coordinates, uint8_t* bytes) const {
+  for (size_t r = 0; r < rank_; ++r) bytes[r] = Byte(coordinates[r], units_[r]);
+}
+
+void KeySketch::EncodeRow(const float* key, uint8_t* bytes) const {
+  for (size_t d = 0; d < dim_; ++d) bytes[d] = Byte(key[d] - mean_[d], row_units_[d]);
+  std::fill(bytes + dim_, bytes + row_bytes_, uint8_t{128});
+}
+
+}  // namespace cairn

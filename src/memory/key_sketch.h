@@ -1,0 +1,40 @@
+// How landmark keys become sketches: the directions in which the keys of one layer and KV head differ most, and the
+// bytes of a key along them. Landmarks differ in few directions, so a few bytes order them almost as the keys do.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "attention/landmark_panels.h"
+
+namespace cairn {
+
+class KeySketch {
+ public:
+  // Takes the directions from the keys, or from some of them where they are many: as many, in fours, as leave out no
+  // more than `left_out` of the keys' variance.
+  KeySketch(const LandmarkPanels& keys, double left_out);
+
+  size_t rank() const { return rank_; }                               // bytes of a sketch, a multiple of 4
+  size_t row_bytes() const { return row_bytes_; }                     // of a key's row of bytes, a multiple of 64
+  const std::vector<float>& units() const { return units_; }          // of a sketch's bytes, [rank]
+  const std::vector<float>& row_units() const { return row_units_; }  // of a row's bytes, [dim]
+
+  // Coordinates of a key or of a query, [rank].
+  void Project(const float* key, bool is_query, float* coordinates) const;
+  // Of many queries, [count][dim], at once: [count][rank].
+  void ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const;
+  // Bytes with 128 added: of coordinates, and of all numbers of a key.
+  void Encode(const float* coordinates, uint8_t* bytes) const;
+  void EncodeRow(const float* key, uint8_t* bytes) const;
+
+ private:
+  size_t dim_;
+  size_t rank_ = 0;
+  size_t row_bytes_;
+  std::vector<float> mean_, row_units_, units_;
+  std::vector<float> directions_;  // [dim][rank]
+  std::vector<float> rows_;        // the same, [rank][dim]
+};
+
+}  // namespace cairn

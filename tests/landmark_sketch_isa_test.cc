@@ -1,0 +1,171 @@
+// Sketches of landmark keys: the scans against plain sums of bytes, thresholds against counting, and directions that
+// lose no more than they were told to.
+#include "attention/landmark_sketch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/aligned.h"
+#include "base/random.h"
+#include "memory/key_sketch.h"
+
+namespace cairn {
+namespace {
+
+int32_t PlainSum(const SketchQuery& query, const std::vector<uint8_t>& key) {
+  int32_t sum = query.start;
+  for (size_t i = 0; i < key.size(); ++i) sum += static_cast<int32_t>(query.quads[i]) * key[i];
+  return sum;
+}
+
+std::vector<float> Normals(Random& random, size_t count) {
+  std::vector<float> values(count);
+  for (float& x : values) x = static_cast<float>(random.Normal());
+  return values;
+}
+
+TEST(LandmarkSketch, ScansAreThePlainSums) {
+  Random random(1);
+  for (const size_t rank : {4, 12, 16, 20, 64}) {
+    for (const size_t count : {1, 2, 3, 7, 24, 25, 60}) {
+      constexpr size_t kPanels = 9;
+      AlignedBuffer<uint8_t> data(kPanels * rank * 64);
+      std::vector<uint8_t> filled;
+      for (uint8_t& x : data) x = static_cast<uint8_t>(random.Below(256));
+      for (size_t p = 0; p < kPanels; ++p) filled.push_back(static_cast<uint8_t>(p == 4 ? 0 : 1 + random.Below(64)));
+      filled[0] = 64;
+      std::vector<int8_t> quads(count * rank);
+      std::vector<SketchQuery> queries(count);
+      for (size_t q = 0; q < count; ++q) {
+        ASSERT_TRUE(EncodeSketchQuery(Normals(random, rank), rank, &quads[q * rank], queries[q]));
+      }
+      const std::vector<uint32_t> panels = {0, 1, 3, 4, 5, 8};
+      const size_t wanted = 1 + random.Below(200);
+      const size_t limit = random.Below(4) == 0 ? 10 : 100000;
+      std::vector<std::vector<uint32_t>> places(count);
+      ScanSketches({data.data(), rank / 4, filled.data()}, {panels, wanted, limit}, count, queries.data(),
+                   places.data());
+      for (size_t q = 0; q < count; ++q) {
+        std::vector<int32_t> maxima(64, INT32_MIN);
+        std::vector<std::pair<int32_t, uint32_t>> all;
+        for (const uint32_t p : panels) {
+          for (uint32_t c = 0; c < filled[p]; ++c) {
+            std::vector<uint8_t> key(rank);
+            for (size_t r = 0; r < rank; ++r) key[r] = data.data()[p * rank * 64 + (r / 4 * 64 + c) * 4 + r % 4];
+            all.emplace_back(PlainSum(queries[q], key), p * 64 + c);
+            int32_t& maximum = maxima[(c + kSketchShift * p) % 64];
+            maximum = std::max(maximum, all.back().first);
+          }
+        }
+        const int32_t least = SketchThreshold(wanted, maxima.data());
+        std::vector<uint32_t> expected;
+        for (const auto& [sum, place] : all) {
+          if (sum >= least && expected.size() < limit) expected.push_back(place);
+        }
+        ASSERT_EQ(places[q], expected) << "rank " << rank << " count " << count;
+      }
+    }
+  }
+}
+
+TEST(LandmarkSketch, RowsAreThePlainSums) {
+  Random random(2);
+  for (const size_t bytes : {64, 128, 256}) {
+    std::vector<uint8_t> rows(40 * bytes);
+    for (uint8_t& x : rows) x = static_cast<uint8_t>(random.Below(256));
+    std::vector<int8_t> quads(bytes);
+    SketchQuery query{};
+    ASSERT_TRUE(EncodeSketchQuery(Normals(random, bytes - 5), bytes, quads.data(), query));
+    std::vector<uint32_t> which;
+    for (size_t i = 0; i < 25; ++i) which.push_back(static_cast<uint32_t>(random.Below(40)));
+    std::vector<int32_t> sums(which.size());
+    SketchRowSums(rows.data(), bytes, which, query, sums.data());
+    for (size_t i = 0; i < which.size(); ++i) {
+      const auto row = rows.begin() + static_cast<ptrdiff_t>(which[i] * bytes);
+      EXPECT_EQ(sums[i], PlainSum(query, {row, row + static_cast<ptrdiff_t>(bytes)}));
+    }
+  }
+}
+
+TEST(LandmarkSketch, ThresholdsLetAboutAsManyThroughAsWanted) {
+  Random random(3);
+  for (const size_t wanted : {16, 64, 150}) {
+    double mean = 0;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int32_t> sums(20000), maxima(64, INT32_MIN);
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i] = static_cast<int32_t>(1e6 * random.Normal());
+        maxima[i % 64] = std::max(maxima[i % 64], sums[i]);
+      }
+      const int32_t least = SketchThreshold(wanted, maxima.data());
+      mean += static_cast<double>(std::count_if(sums.begin(), sums.end(), [&](int32_t x) { return x >= least; })) / 50;
+    }
+    EXPECT_GT(mean, 0.75 * static_cast<double>(wanted));
+    EXPECT_LT(mean, 1.35 * static_cast<double>(wanted));
+  }
+}
+
+TEST(LandmarkSketch, QueriesThatAreNoNumbersHaveNoBytes) {
+  std::vector<int8_t> quads(8);
+  SketchQuery query{};
+  EXPECT_FALSE(EncodeSketchQuery(std::vector<float>(5, 0.0f), 8, quads.data(), query));
+  EXPECT_FALSE(EncodeSketchQuery(std::vector<float>{1, NAN}, 8, quads.data(), query));
+  EXPECT_TRUE(EncodeSketchQuery(std::vector<float>{1, -0.5f, 0.25f}, 8, quads.data(), query));
+  EXPECT_EQ(quads, (std::vector<int8_t>{127, -64, 32, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(query.start, -128 * (127 - 64 + 32));
+}
+
+// Keys that differ in few directions only, in none of which an axis lies.
+LandmarkPanels FlatKeys(size_t dim, size_t directions, double noise, size_t count, Random& random) {
+  std::vector<std::vector<float>> basis;
+  for (size_t i = 0; i < directions; ++i) basis.push_back(Normals(random, dim));
+  LandmarkPanels keys(dim, false);
+  for (size_t n = 0; n < count; ++n) {
+    std::vector<float> key = Normals(random, dim);
+    for (float& x : key) x = static_cast<float>(noise) * x + 3;
+    for (const auto& direction : basis) {
+      const auto weight = static_cast<float>(random.Normal());
+      for (size_t d = 0; d < dim; ++d) key[d] += weight * direction[d];
+    }
+    keys.Append(key.data());
+  }
+  return keys;
+}
+
+TEST(KeySketch, TakesAsManyDirectionsAsTheKeysNeed) {
+  Random random(4);
+  EXPECT_EQ(KeySketch(FlatKeys(64, 6, 0.01, 1500, random), 0.03).rank(), 16u) << "16 at least";
+  const size_t some = KeySketch(FlatKeys(64, 30, 0.01, 1500, random), 0.03).rank();
+  EXPECT_GE(some, 20u);
+  EXPECT_LE(some, 32u);
+  EXPECT_GE(KeySketch(FlatKeys(64, 0, 1, 1500, random), 0.03).rank(), 56u);
+  EXPECT_EQ(KeySketch(FlatKeys(10, 3, 1, 1500, random), 0.03).rank(), 12u) << "whole fours";
+}
+
+TEST(KeySketch, CoordinatesKeepProducts) {
+  Random random(5);
+  const size_t dim = 48;
+  const LandmarkPanels keys = FlatKeys(dim, 12, 0.001, 1200, random);
+  const KeySketch sketch(keys, 0.03);
+  std::vector<float> many = Normals(random, 20 * dim), together;
+  sketch.ProjectQueries(20, many.data(), together);
+  std::vector<float> a(dim), b(dim), pa(sketch.rank()), pb(sketch.rank()), pq(sketch.rank());
+  for (size_t q = 0; q < 20; ++q) {
+    const float* query = &many[q * dim];
+    sketch.Project(query, true, pq.data());
+    for (size_t r = 0; r < sketch.rank(); ++r) ASSERT_NEAR(pq[r], together[q * sketch.rank() + r], 1e-4);
+    keys.Read(q, a.data());
+    keys.Read(q + 100, b.data());
+    sketch.Project(a.data(), false, pa.data());
+    sketch.Project(b.data(), false, pb.data());
+    double whole = 0, flat = 0;
+    for (size_t d = 0; d < dim; ++d) whole += static_cast<double>(query[d]) * (a[d] - b[d]);
+    for (size_t r = 0; r < sketch.rank(); ++r) flat += static_cast<double>(pq[r]) * (pa[r] - pb[r]);
+    EXPECT_NEAR(flat, whole, 0.1 + 0.01 * std::abs(whole));
+  }
+}
+
+}  // namespace
+}  // namespace cairn
