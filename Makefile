@@ -1,6 +1,6 @@
 # Developers' shortcuts. Everything is built by CMake (CMakePresets.json); the scripts install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help build test demo bench books stories model format format-check debug asan tsan clang fuzz soak soak-sessions lint clean
+.PHONY: help build test demo bench books stories tables model format format-check debug asan tsan clang fuzz soak soak-sessions lint clean
 
 # The project's own C and C++ files, tracked or new.
 SOURCES = $(shell find src apps bench tests include examples -name '*.cc' -o -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp')
@@ -27,6 +27,9 @@ books:  ## train landmark and plain attention on the books of the shared folder 
 
 stories:  ## give stories15M landmarks, by full tuning and by LoRA (minutes; docs/results)
 	@scripts/experiment stories
+
+tables:  ## train six small models on the books and make the paper's tables with them (two hours; docs/results)
+	@scripts/experiment tables
 
 model:  ## train the bundled model again, in work/tiny (an hour and a half on two cores; resumable)
 	@scripts/model
