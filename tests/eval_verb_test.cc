@@ -135,6 +135,26 @@ TEST_F(EvalVerbs, AKilledRunGoesOn) {
   ExpectMistake("eval lines -m model --lengths 900 -o killed", "other settings");
 }
 
+TEST_F(EvalVerbs, TablesHaveARowForEveryRowOfThePaper) {
+  const Result result = Cairn("eval table2 -m landmark=model book.txt --max-tokens 300 --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json out = Json::parse(result.out);
+  ASSERT_EQ(out["rows"].size(), 9u);
+  for (const Json& row : out["rows"]) {
+    EXPECT_EQ(row["books"]["tokens"], 300);
+    EXPECT_GT(row["books"]["perplexity"], 1);
+  }
+  EXPECT_NE(out["rows"][0]["books"]["loss"], out["rows"][1]["books"]["loss"]);
+  const Result markdown = Cairn("eval table1 -m full=model book.txt --max-tokens 100 --format markdown");
+  ASSERT_EQ(markdown.code, 0) << markdown.err;
+  EXPECT_EQ(std::count(markdown.out.begin(), markdown.out.end(), '\n'), 15) << markdown.out;
+  ExpectMistake("eval table3 -m miss=model book.txt", "no context-miss token");
+  ExpectMistake("eval table1 -m xl=model book.txt", "not trained as a Transformer-XL");
+  ExpectMistake("eval table1 -m other=model book.txt", "--model other=model");
+  ExpectMistake("eval table1 -m full=model -m full=model book.txt", "was given already");
+  ExpectMistake("eval table2 -m full=model book.txt", "none of the given models");
+}
+
 TEST_F(EvalVerbs, MistakesAreOneLine) {
   ExpectMistake("eval passkey -m model --lengths 100", "a prompt of 100 tokens is too short");
   for (const char* length : {"0", "many", "4Q", "-5", "99999999999", "K"}) {
