@@ -188,6 +188,7 @@ void AddEvalVerb(CLI::App& root, int&) {
       "  cairn eval perplexity -m stories15M.bin --weights int8 --against weights=f32 stories.txt");
   perplexity->callback([options] { RunPerplexity(*options); });
   AddRetrievalEvals(*verb);
+  AddTableEvals(*verb);
 }
 
 }  // namespace cairn

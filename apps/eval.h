@@ -6,5 +6,6 @@
 namespace cairn {
 
 void AddRetrievalEvals(CLI::App& verb);  // eval_retrieval.cc: passkey, needle, kv, lines
+void AddTableEvals(CLI::App& verb);      // eval_tables.cc: table1, table2, table3
 
 }  // namespace cairn
