@@ -120,13 +120,18 @@ TEST(RunConfig, CommandLineWins) {
 }
 
 TEST(RunConfig, ShippedConfigsAreSound) {
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(CAIRN_SOURCE_DIR) / "configs")) {
+  const auto configs = std::filesystem::path(CAIRN_SOURCE_DIR) / "configs";
+  size_t models = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(configs)) {
+    if (entry.is_directory()) continue;
     SCOPED_TRACE(entry.path().string());
     const RunConfig config = ReadRunConfig(entry.path());
     if (!config.model) continue;
+    ++models;
     const ModelConfig model = ResolveModel(config, *WithLandmark(TinyTokenizer()));
-    EXPECT_EQ(model.num_hidden_layers, 6u);
+    EXPECT_GE(model.num_hidden_layers, 4u);
   }
+  EXPECT_GE(models, 3u);
 }
 
 TEST(LearningRate, WarmsUpAndFollowsTheCosine) {

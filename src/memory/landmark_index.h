@@ -110,7 +110,7 @@ struct HierarchicalOptions {
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
 
 struct IvfOptions {
-  double probed = 0.2;        // lists, as a part of all of them
+  double probed = 0.3;        // lists, as a part of all of them
   double lists = 4;           // for each square root of a landmark
   size_t exact_below = 4096;  // landmarks that need no lists
 };
