@@ -31,7 +31,7 @@ stories:  ## give stories15M landmarks, by full tuning and by LoRA (minutes; doc
 tables:  ## train six small models on the books and make the paper's tables with them (two hours; docs/results)
 	@scripts/experiment tables
 
-model:  ## train the bundled model again, in work/tiny (an hour and a half on two cores; resumable)
+model:  ## train the bundled model again, in work/tiny (about an hour on two cores; resumable)
 	@scripts/model
 
 format: dev-tools  ## lay all C++ files out with clang-format
