@@ -61,6 +61,7 @@ SessionFlags Changed(SessionFlags flags, const std::vector<std::string>& changes
     } else if (const auto number = numbers.find(key); number != numbers.end() && !value.empty() && value.size() < 10 &&
                                                       value.find_first_not_of("0123456789") == std::string::npos) {
       *number->second = std::stoul(value);
+      flags.k_given = flags.k_given || key == "k";
     } else if (double cutoff; key == "cutoff" && CLI::detail::lexical_cast(value, cutoff)) {
       flags.options.miss_cutoff = cutoff;
     } else {

@@ -33,9 +33,10 @@ void SessionFlags::AddModel(CLI::App& verb) {
 void SessionFlags::AddAttention(CLI::App& verb) {
   verb.add_option("--attention", attention, "landmark or full; default: as the model was trained")
       ->check(CLI::IsMember({"landmark", "full"}));
-  k = verb.add_option("-k", options.top_k, "Blocks that each query retrieves from the memory")
-          ->check(WholeNumber)
-          ->capture_default_str();
+  k = verb.add_option("-k", options.top_k,
+                      "Blocks that each query retrieves from the memory; default: as the model was trained with a "
+                      "memory, else 4")
+          ->check(WholeNumber);
   verb.add_option("--chunk", options.chunk_length, "Tokens read at once; default: what the trained context allows")
       ->check(WholeNumber);
   verb.add_option("--block", options.block_length, "Tokens of a block; default: the model's")->check(WholeNumber);
@@ -81,7 +82,9 @@ std::shared_ptr<const Tokenizer> LoadTokenizerOf(const SessionFlags& flags, cons
 
 SessionOptions OptionsFrom(const SessionFlags& flags, const InferenceModel& model) {
   SessionOptions options = flags.options;
-  options.attention = flags.attention.empty()     ? DefaultSessionOptions(model.config()).attention
+  const SessionOptions defaults = DefaultSessionOptions(model.config());
+  if (!flags.k_given && (flags.k == nullptr || flags.k->count() == 0)) options.top_k = defaults.top_k;
+  options.attention = flags.attention.empty()     ? defaults.attention
                       : flags.attention == "full" ? AttentionKind::kFull
                                                   : AttentionKind::kLandmark;
   options.granularity = *GranularityNamed(flags.granularity);

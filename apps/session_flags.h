@@ -23,6 +23,7 @@ struct SessionFlags {
   double audit_min = 0;
   SessionOptions options;
   CLI::Option* k = nullptr;
+  bool k_given = false;  // by other means than the flag
 
   void AddModel(CLI::App& verb);
   void AddAttention(CLI::App& verb);

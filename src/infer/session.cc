@@ -80,6 +80,7 @@ SessionOptions DefaultSessionOptions(const ModelConfig& config) {
   options.attention = config.landmark.attention == AttentionKind::kLandmark && config.has_landmark()
                           ? AttentionKind::kLandmark
                           : AttentionKind::kFull;
+  if (config.landmark.memory_training.enabled) options.top_k = config.landmark.memory_training.k;
   return options;
 }
 

@@ -32,7 +32,7 @@ struct SessionOptions {
   bool record_queries = false;  // keep the queries of the last chunk that old landmarks were scored with
 };
 
-// Attention as the model was trained, everything else by default.
+// Attention as the model was trained, k too where it was trained with a memory; everything else by default.
 SessionOptions DefaultSessionOptions(const ModelConfig& config);
 
 // Not thread-safe; uses all threads inside. Sessions on one model may run on different threads.
