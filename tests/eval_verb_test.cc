@@ -56,6 +56,19 @@ class EvalVerbs : public testing::Test {
   ScratchDirectory scratch_{SmallFilesDirectory()};
 };
 
+// The bundled model finds nine pass keys of ten at least, at a length twice as long as the context of a chunk and its
+// retrieved blocks; without its memory it cannot.
+TEST_F(EvalVerbs, TheBundledModelFindsPassKeys) {
+  const std::string command =
+      fmt::format("eval passkey -m '{}/models/cairn-tiny' --lengths 1K --trials 10 --json", CAIRN_SOURCE_DIR);
+  const Result with = Cairn(command);
+  ASSERT_EQ(with.code, 0) << with.err;
+  EXPECT_GE(Json::parse(with.out)["lengths"][0]["right"].get<int>(), 9);
+  const Result without = Cairn(command + " -k 0 --depths 0.1");
+  ASSERT_EQ(without.code, 0) << without.err;
+  EXPECT_LE(Json::parse(without.out)["lengths"][0]["right"].get<int>(), 1);
+}
+
 TEST_F(EvalVerbs, EveryTaskRuns) {
   for (const char* words :
        {"passkey --lengths 450,500", "passkey --lengths 450,500 --filler book.txt --joint space",

@@ -1,4 +1,5 @@
-// Numbers too small for full precision cost a processor a hundred times as much as others; training has no use for them.
+// Numbers too small for full precision cost a processor a hundred times as much as others; training has no use for
+// them.
 #pragma once
 
 namespace cairn {
