@@ -56,6 +56,11 @@ std::string ReadsView::BlockLine(size_t block, size_t characters) const {
   return OneLine(BlockText(block), characters);
 }
 
+std::string ReadsView::TokenLine(int32_t id, size_t characters) const {
+  const std::string text = static_cast<size_t>(id) < tokenizer_.vocab_size() ? tokenizer_.TokenBytes(id) : "";
+  return fmt::format("'{}'", OneLine(text, characters));
+}
+
 const BlockSpan* ReadsView::SpanOf(size_t block) const {
   const auto number = session_.FileBlock(block);
   return number ? &session_.cache()->file()->spans()[*number] : nullptr;
@@ -102,9 +107,7 @@ void ReadsView::Print() const {
       }
       line += shaded(weight, fmt::format("  {:>6} {:.3f} (layer {})", block, weight, strongest));
     }
-    const std::string text =
-        static_cast<size_t>(token.id) < tokenizer_.vocab_size() ? tokenizer_.TokenBytes(token.id) : "";
-    fmt::print("{:<16}{}\n", fmt::format("'{}'", OneLine(text, 12)), line.empty() ? "  none" : line);
+    fmt::print("{:<16}{}\n", TokenLine(token.id, 12), line.empty() ? "  none" : line);
   }
   std::vector<std::pair<double, size_t>> order;
   for (const auto& [block, weight] : total) order.emplace_back(weight, block);
@@ -139,9 +142,7 @@ void ReadsView::PrintMap() const {
       const std::string sign = weight <= 0 ? "·" : weight < 0.02 ? "░" : weight < 0.1 ? "▒" : weight < 0.25 ? "▓" : "█";
       line += colour ? fmt::format(Shade(weight), "{}", sign) : sign;
     }
-    const int32_t id = tokens_[t].id;
-    const std::string text = static_cast<size_t>(id) < tokenizer_.vocab_size() ? tokenizer_.TokenBytes(id) : "";
-    fmt::print("{:>10} {}\n", fmt::format("'{}'", OneLine(text, 7)), line);
+    fmt::print("{:>10} {}\n", TokenLine(tokens_[t].id, 7), line);
   }
 }
 

@@ -33,6 +33,7 @@ class ReadsView {
     std::vector<Session::LayerReads> layers;
   };
 
+  std::string TokenLine(int32_t id, size_t characters) const;  // quoted, on one line
   // Where the block's text came from, for blocks of a memory file; else null.
   const BlockSpan* SpanOf(size_t block) const;
   static std::map<size_t, double> Sum(const Token& token);  // weight of each block, mean over the layers that read

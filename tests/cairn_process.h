@@ -96,4 +96,17 @@ inline ProcessResult RunCairn(const std::filesystem::path& directory, const std:
   return CairnProcess(directory, words, tag).Wait();
 }
 
+// `cairn LINE` as a shell understands it, in a directory, after settings of the environment ("CAIRN_SHARED=/none").
+inline ProcessResult RunCairnLine(const std::filesystem::path& directory, const std::string& line,
+                                  const std::string& environment = "") {
+  const std::string command =
+      "cd '" + directory.string() + "' && " + environment + " '" + CAIRN_BINARY + "' " + line + " > out.txt 2> err.txt";
+  const int status = std::system(command.c_str());
+  ProcessResult result;
+  if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
+  result.out = ReadTextFile(directory / "out.txt");
+  result.err = ReadTextFile(directory / "err.txt");
+  return result;
+}
+
 }  // namespace cairn

@@ -10,6 +10,7 @@
 
 #include "api_models.h"
 #include "io/file.h"
+#include "tests/cairn_process.h"
 #include "tests/test_files.h"
 
 namespace cairn {
@@ -18,10 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-struct Result {
-  int code;
-  std::string out, err;
-};
+using Result = ProcessResult;
 
 class EvalVerbs : public testing::Test {
  protected:
@@ -32,13 +30,7 @@ class EvalVerbs : public testing::Test {
     WriteFileAtomically(scratch_ / "book.txt", text);
   }
 
-  Result Cairn(const std::string& words) const {
-    const std::string command = fmt::format("cd '{}' && CAIRN_SHARED=/none '{}' {} > out.txt 2> err.txt",
-                                            scratch_.path().string(), CAIRN_BINARY, words);
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadTextFile(scratch_ / "out.txt"),
-            ReadTextFile(scratch_ / "err.txt")};
-  }
+  Result Cairn(const std::string& words) const { return RunCairnLine(scratch_.path(), words, "CAIRN_SHARED=/none"); }
 
   void ExpectMistake(const std::string& words, const std::string& part) const {
     const Result result = Cairn(words);

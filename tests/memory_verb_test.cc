@@ -7,6 +7,7 @@
 
 #include "api_models.h"
 #include "io/file.h"
+#include "tests/cairn_process.h"
 #include "tests/test_files.h"
 
 namespace cairn {
@@ -15,10 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-struct Result {
-  int code;
-  std::string out, err;
-};
+using Result = ProcessResult;
 
 class MemoryVerbs : public testing::Test {
  protected:
@@ -34,13 +32,7 @@ class MemoryVerbs : public testing::Test {
   std::string Path(const std::string& name) const { return (scratch_ / name).string(); }
 
   // Words are quoted; `scratch` stands for the directory.
-  Result Cairn(const std::string& words) const {
-    const std::string command =
-        fmt::format("cd '{}' && '{}' {} > out.txt 2> err.txt", scratch_.path().string(), CAIRN_BINARY, words);
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadTextFile(scratch_ / "out.txt"),
-            ReadTextFile(scratch_ / "err.txt")};
-  }
+  Result Cairn(const std::string& words) const { return RunCairnLine(scratch_.path(), words); }
 
   ScratchDirectory scratch_{SmallFilesDirectory()};
 };

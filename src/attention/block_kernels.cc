@@ -177,6 +177,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 #include "base/error.h"
+#include "kernels/thread_scratch.h"
 
 namespace cairn {
 namespace {
@@ -186,12 +187,7 @@ HWY_EXPORT(ExpandInt8);
 HWY_EXPORT(ToHalfImpl);
 HWY_EXPORT(FromHalfImpl);
 
-// This thread's scratch memory.
-float* Scratch(size_t floats) {
-  thread_local AlignedBuffer<float> buffer;
-  if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
-  return buffer.data();
-}
+float* Scratch(size_t floats) { return ThreadScratch<float, class BlockKernels>(floats); }
 
 }  // namespace
 

@@ -16,6 +16,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/vnni_target-inl.h"
+// After it:
+#include "kernels/mul_pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -76,18 +78,6 @@ HWY_INLINE Quad LeftQuads(const int8_t* at) {
   const hn::Repartition<int16_t, ITag> d16;
   const auto bytes = hn::BitCast(d16, hn::LoadU(di, reinterpret_cast<const int32_t*>(at)));
   return {hn::BitCast(di, hn::ShiftRight<8>(hn::ShiftLeft<8>(bytes))), hn::BitCast(di, hn::ShiftRight<8>(bytes))};
-}
-HWY_INLINE IVec MulPairs(IVec a, IVec b, IVec sum) {
-  const ITag di;
-#if HWY_ARCH_X86
-  const hn::Repartition<int16_t, ITag> d16;
-  IVec unused = hn::Zero(di);
-  return hn::ReorderWidenMulAccumulate(di, hn::BitCast(d16, a), hn::BitCast(d16, b), sum, unused);
-#else
-  const auto low = [&](IVec x) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(x)); };
-  sum = hn::Add(sum, hn::Mul(low(a), low(b)));
-  return hn::Add(sum, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b)));
-#endif
 }
 HWY_INLINE IVec Dot(IVec sum, const Quad& key, const Quad& query) {
   return MulPairs(key.odd, query.odd, MulPairs(key.even, query.even, sum));

@@ -166,6 +166,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 #include "base/error.h"
+#include "kernels/thread_scratch.h"
 
 namespace cairn {
 namespace {
@@ -175,12 +176,7 @@ HWY_EXPORT(OfferLandmarksImpl);
 HWY_EXPORT(ScoreLandmarksImpl);
 HWY_EXPORT(ScoreKeysImpl);
 
-// This thread's scratch memory.
-float* Scratch(size_t floats) {
-  thread_local AlignedBuffer<float> buffer;
-  if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
-  return buffer.data();
-}
+float* Scratch(size_t floats) { return ThreadScratch<float, class PanelKernels>(floats); }
 
 }  // namespace
 

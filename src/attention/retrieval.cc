@@ -117,7 +117,7 @@ void BlockTurns::Apply(ptrdiff_t blocks, const float* from, float* to, bool back
 }
 
 size_t DistractorsChosen(size_t top_k, size_t distractors, size_t own) {
-  const size_t wanted = top_k > 1 ? std::min(top_k / 2, distractors) : 0;
+  const size_t wanted = std::min(top_k / 2, distractors);
   return std::max(wanted, top_k - std::min(own, top_k));
 }
 

@@ -7,9 +7,9 @@
 #include <mutex>
 #include <tuple>
 
-#include "base/aligned.h"
 #include "base/error.h"
 #include "base/threads.h"
+#include "kernels/thread_scratch.h"
 
 namespace cairn {
 
@@ -75,12 +75,7 @@ class PrimitiveCache {
   std::map<Key, std::unique_ptr<Primitive>> primitives_;
 };
 
-// This thread's scratch memory, at least `size` bytes; grows to the largest product.
-std::byte* Scratch(size_t size) {
-  thread_local AlignedBuffer<std::byte> buffer;
-  if (buffer.size() < size) buffer = AlignedBuffer<std::byte>(size);
-  return buffer.data();
-}
+std::byte* Scratch(size_t size) { return ThreadScratch<std::byte, class OneDnn>(size); }
 
 }  // namespace
 

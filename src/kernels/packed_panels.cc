@@ -17,6 +17,8 @@
 #include <hwy/highway.h>
 
 #include "kernels/vnni_target-inl.h"
+// After it:
+#include "kernels/mul_pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -148,19 +150,6 @@ HWY_INLINE Left LoadLeft(const uint8_t* quad) {
   return {hn::Set(ITag(), LoadAs<int32_t>(quad)), hn::Set(ITag(), LoadAs<int32_t>(quad + 4))};
 }
 
-// sum + a.low * b.low + a.high * b.high in each lane.
-HWY_INLINE IVec MulPairs(IVec a, IVec b, IVec sum) {
-  const ITag di;
-#if HWY_ARCH_X86
-  const hn::Repartition<int16_t, ITag> d16;
-  IVec unused = hn::Zero(di);
-  return hn::ReorderWidenMulAccumulate(di, hn::BitCast(d16, a), hn::BitCast(d16, b), sum, unused);
-#else
-  const auto low = [&](IVec x) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(x)); };
-  sum = hn::Add(sum, hn::Mul(low(a), low(b)));
-  return hn::Add(sum, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b)));
-#endif
-}
 HWY_INLINE IVec Dot(IVec sum, const Quad& w, const Left& a) {
   return MulPairs(w.odd, a.odd, MulPairs(w.even, a.even, sum));
 }
@@ -524,8 +513,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "base/aligned.h"
 #include "base/threads.h"
+#include "kernels/thread_scratch.h"
 
 namespace cairn {
 
@@ -536,12 +525,9 @@ HWY_EXPORT(MultiplyFewRows);
 HWY_EXPORT(MultiplyManyRows);
 HWY_EXPORT(Tiling);
 
-// Memory of one thread that grows to the largest product and stays.
 template <typename T, int kUse>
 T* Scratch(size_t size) {
-  thread_local AlignedBuffer<T> buffer;
-  if (buffer.size() < size) buffer = AlignedBuffer<T>(size);
-  return buffer.data();
+  return ThreadScratch<T, std::integral_constant<int, kUse>>(size);
 }
 
 }  // namespace

@@ -144,8 +144,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-#include "base/aligned.h"
 #include "base/threads.h"
+#include "kernels/thread_scratch.h"
 
 namespace cairn {
 
@@ -154,11 +154,7 @@ namespace {
 HWY_EXPORT(MultiplyRowRange);
 
 // This thread's room for some rows of f16 as f32.
-float* Scratch(size_t size) {
-  thread_local AlignedBuffer<float> buffer;
-  if (buffer.size() < size) buffer = AlignedBuffer<float>(size);
-  return buffer.data();
-}
+float* Scratch(size_t size) { return ThreadScratch<float, class PackedRows>(size); }
 
 }  // namespace
 
