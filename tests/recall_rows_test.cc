@@ -100,6 +100,49 @@ TEST_F(RecallRowsTest, EveryAnswerStandsInTheRowBefore) {
   EXPECT_GT(answers, 400u);
 }
 
+TEST_F(RecallRowsTest, SourcesAreWhereAnAnswerStoodBefore) {
+  RecallConfig config;
+  config.share = 1;
+  config.echo = 0.3;
+  size_t known = 0, answers = 0;
+  for (uint64_t step = 0; step < 40; ++step) {
+    const Batch batch = Fill(config, step);
+    ASSERT_EQ(batch.answer_blocks.size(), batch.targets.size());
+    for (size_t i = 0; i < batch.targets.size(); ++i) {
+      for (const int32_t block : batch.answer_blocks[i]) {
+        if (block == kNoBlock) continue;
+        ++known;
+        const size_t position = i % batch.positions;
+        ASSERT_LT(static_cast<size_t>(block), position / 51) << "in an earlier block";
+        const auto begin =
+            batch.input_ids.begin() + static_cast<ptrdiff_t>(i - position + 51 * static_cast<size_t>(block));
+        EXPECT_NE(std::find(begin, begin + 50, batch.targets[i]), begin + 50) << step << " " << i;
+      }
+    }
+  }
+  const RecallRows rows(*dataset_, tokenizer_, options_, config);
+  size_t sourced = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    std::vector<int32_t> text(OrdinaryTokens(512, 50) + 1);
+    dataset_->Read(seed * 13, text);
+    const RecallRows::Row row = rows.Make(text, seed % 3 == 0, random);
+    for (size_t i = 0; i < row.tokens.size(); ++i) {
+      answers += row.answer[i];
+      const auto& sources = row.sources[i];
+      sourced += sources[0] != RecallRows::kNoSource || sources[1] != RecallRows::kNoSource;
+      for (const int32_t source : sources) {
+        if (source == RecallRows::kNoSource) continue;
+        ASSERT_LT(source, static_cast<int32_t>(i));
+        EXPECT_EQ(row.tokens[static_cast<size_t>(source)], row.tokens[i]);
+        EXPECT_NE(row.answer[i], 0);
+      }
+    }
+  }
+  EXPECT_GT(known, 2000u);
+  EXPECT_GT(static_cast<double>(sourced), 0.8 * static_cast<double>(answers));
+}
+
 TEST_F(RecallRowsTest, OnlyAnswersAreScoredWhereTheTextIsNot) {
   RecallConfig config;
   config.share = 1;

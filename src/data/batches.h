@@ -1,6 +1,7 @@
 // Batches for training and validation: windows of a dataset with landmarks inserted, found again by their step number.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,6 +13,8 @@ namespace cairn {
 
 // Target of a position that carries no loss: a landmark, or padding.
 inline constexpr int32_t kIgnoredTarget = -1;
+
+inline constexpr int32_t kNoBlock = -1;
 
 enum class DocumentHandling {
   kJoined,    // all tokens are one row: a window may span documents
@@ -38,6 +41,8 @@ struct Batch {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> targets;
   size_t scored = 0;  // targets that carry loss
+  // Blocks of the row in which the target stood before, where that is known (RecallRows); empty without facts.
+  std::vector<std::array<int32_t, 2>> answer_blocks;
 };
 
 // Ordinary tokens in a row of `context_length` positions.

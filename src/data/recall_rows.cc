@@ -10,6 +10,10 @@ namespace cairn {
 namespace {
 
 using Tokens = std::vector<int32_t>;
+using Sources = RecallRows::Sources;
+
+constexpr Sources kNone = {RecallRows::kNoSource, RecallRows::kNoSource};
+constexpr size_t kNoFact = SIZE_MAX;
 
 // Something that is put into the text.
 struct Insert {
@@ -17,7 +21,23 @@ struct Insert {
   size_t order;  // of those at the same cut
   Tokens tokens;
   size_t answer_begin = 0, answer_end = 0;  // in `tokens`
+  size_t fact = kNoFact;                    // that is stated or asked for
+  Sources in_statement = kNone;  // of a question about a fact: tokens of the statement that the answer begins at
+  size_t quoted = 0;             // of a question about the text: the token of the text that it begins at
 };
+
+// The first two places of one sequence in another.
+Sources PlacesOf(const Tokens& part, const Tokens& whole) {
+  Sources places = kNone;
+  auto at = whole.begin();
+  for (int32_t& place : places) {
+    at = std::search(at, whole.end(), part.begin(), part.end());
+    if (part.empty() || at == whole.end()) break;
+    place = static_cast<int32_t>(at - whole.begin());
+    ++at;
+  }
+  return places;
+}
 
 void Add(Tokens& to, const Tokens& from) { to.insert(to.end(), from.begin(), from.end()); }
 
@@ -30,12 +50,22 @@ struct Quote {
 
 RecallRows::RecallRows(const TokenDataset& dataset, std::shared_ptr<const Tokenizer> tokenizer,
                        const BatchOptions& options, const RecallConfig& config)
-    : tokenizer_(std::move(tokenizer)), options_(options), config_(config), words_(dataset, *tokenizer_) {
+    : tokenizer_(std::move(tokenizer)),
+      options_(options),
+      config_(config),
+      words_(std::make_shared<WordList>(dataset, *tokenizer_)) {
   begins_word_.resize(tokenizer_->vocab_size());
   for (size_t id = 0; id < begins_word_.size(); ++id) {
     const std::string bytes = tokenizer_->TokenBytes(static_cast<int32_t>(id));
     begins_word_[id] = !bytes.empty() && (bytes[0] == ' ' || bytes[0] == '\n');
   }
+}
+
+RecallRows RecallRows::With(const RecallConfig& config, uint64_t seed) const {
+  RecallRows other = *this;
+  other.config_ = config;
+  other.options_.seed = seed;
+  return other;
 }
 
 // The beginning of a word near a part of the text.
@@ -50,26 +80,30 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
   const bool repeated = random.Uniform() < config_.repeated_filler;
   Tokens filler(text.begin(), text.end());
   if (repeated) {
-    const Tokens once = tokenizer_->EncodeMiddle(DrawRepeatedFiller(words_, random));
+    const Tokens once = tokenizer_->EncodeMiddle(DrawRepeatedFiller(*words_, random));
     const size_t phase = random.Below(once.size());
     for (size_t i = 0; i < size; ++i) filler[i] = once[(i + phase) % once.size()];
   }
 
   const size_t most = simple ? config_.facts : 1 + random.Below(config_.facts);
   const std::vector<RecallFact> facts =
-      simple ? DrawSimpleFacts(words_, most, random) : DrawFacts(words_, most, pass_key, random);
+      simple ? DrawSimpleFacts(*words_, most, random) : DrawFacts(*words_, most, pass_key, random);
   const size_t asked = simple ? most : most - random.Below(most / 2 + 1);
   const bool lines = random.Uniform() < 0.5;
   std::vector<Insert> statements, questions;
   for (size_t i = 0; i < facts.size(); ++i) {
     Insert statement;
     statement.tokens = tokenizer_->EncodeMiddle((lines ? "\n" : " ") + facts[i].statement + (lines ? "\n" : ""));
+    statement.fact = i;
     statements.push_back(std::move(statement));
     if (i >= asked) continue;
     Insert question;
+    question.fact = i;
     question.tokens = tokenizer_->EncodeMiddle((random.Uniform() < 0.7 ? "\n" : " ") + facts[i].question);
     question.answer_begin = question.tokens.size();
-    Add(question.tokens, tokenizer_->EncodeMiddle(facts[i].answer));
+    const Tokens answer = tokenizer_->EncodeMiddle(facts[i].answer);
+    question.in_statement = PlacesOf(answer, statements.back().tokens);
+    Add(question.tokens, answer);
     if (!facts[i].end.empty()) Add(question.tokens, tokenizer_->EncodeMiddle(facts[i].end));
     question.answer_end = question.tokens.size();
     Add(question.tokens, tokenizer_->EncodeMiddle("\n"));
@@ -132,6 +166,7 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     question.cut =
         at_end ? filler.size() : std::max(quote.end, outside(CutAt(filler, place + (1 - place) * random.Uniform())));
     question.order = 1000 + random.Below(1000);
+    question.quoted = quote.asked;
     question.tokens = tokenizer_->EncodeMiddle(std::string("\n").append(DrawQuoteIntroduction(random)));
     const auto at = [&](size_t i) { return filler.begin() + static_cast<ptrdiff_t>(i); };
     question.tokens.insert(question.tokens.end(), at(quote.begin), at(quote.asked));
@@ -149,18 +184,40 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
   Row row;
   if (tokenizer_->bos() && random.Uniform() < 0.5) row.tokens.push_back(*tokenizer_->bos());
   row.answer.resize(row.tokens.size());
-  size_t at = 0;
+  std::vector<int32_t> filler_place;  // in the row, by token of the filler
+  std::vector<int32_t> fact_place(facts.size(), kNoSource);
+  const auto here = [&] { return static_cast<int32_t>(row.tokens.size()); };
   const auto take = [&](size_t end) {
-    row.tokens.insert(row.tokens.end(), filler.begin() + static_cast<ptrdiff_t>(at),
-                      filler.begin() + static_cast<ptrdiff_t>(end));
-    at = end;
+    while (filler_place.size() < end) {
+      const int32_t token = filler[filler_place.size()];
+      filler_place.push_back(here());
+      row.tokens.push_back(token);
+    }
     row.answer.resize(row.tokens.size());
   };
+  row.sources.assign(size, kNone);
   for (const Insert& insert : inserts) {
     take(insert.cut);
+    const bool asks = insert.answer_end > 0;
+    if (!asks) fact_place[insert.fact] = here();
     for (size_t i = 0; i < insert.tokens.size(); ++i) {
+      const bool answer = i >= insert.answer_begin && i < insert.answer_end;
+      if (answer && row.tokens.size() < size) {
+        const size_t n = i - insert.answer_begin;
+        Sources& sources = row.sources[row.tokens.size()];
+        if (insert.fact == kNoFact) {
+          sources[0] = filler_place[insert.quoted + n];
+        } else {
+          for (size_t s = 0; s < sources.size(); ++s) {
+            if (insert.in_statement[s] == kNoSource) continue;
+            const int32_t place = fact_place[insert.fact] + insert.in_statement[s] + static_cast<int32_t>(n);
+            // What ends the answer may be written otherwise there.
+            if (row.tokens[static_cast<size_t>(place)] == insert.tokens[i]) sources[s] = place;
+          }
+        }
+      }
       row.tokens.push_back(insert.tokens[i]);
-      row.answer.push_back(i >= insert.answer_begin && i < insert.answer_end);
+      row.answer.push_back(answer);
     }
   }
   take(filler.size());
@@ -173,10 +230,13 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
 
 RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> text, Random& random) const {
   Row row;
+  bool far = false;  // the first copy is the text itself
   const auto add = [&](size_t begin, size_t end, bool again) {
     for (size_t i = begin; i < end; ++i) {
+      const bool answer = again && i >= begin + 2;
       row.tokens.push_back(text[i]);
-      row.answer.push_back(again && i >= begin + 2);
+      row.answer.push_back(answer);
+      row.sources.push_back(answer && far ? Sources{static_cast<int32_t>(i), kNoSource} : kNone);
     }
   };
   if (random.Uniform() < 0.5) {
@@ -189,6 +249,7 @@ RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> text, Random& rand
       begin = end;
     }
   } else {
+    far = true;
     const size_t half = text.size() / 2;
     std::vector<std::pair<size_t, size_t>> passages;
     for (size_t begin = 0; begin < half;) {
@@ -203,12 +264,14 @@ RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> text, Random& rand
   }
   row.tokens.resize(text.size());
   row.answer.resize(text.size());
+  row.sources.resize(text.size());
   return row;
 }
 
 void RecallRows::Apply(uint64_t step, Batch& batch) const {
   Tokens tokens;
   batch.scored = 0;
+  batch.answer_blocks.assign(batch.rows * batch.positions, {kNoBlock, kNoBlock});
   for (size_t row = 0; row < batch.rows; ++row) {
     const uint64_t sample = (step * options_.world + options_.rank) * batch.rows + row;
     Random random(Random(options_.seed * 0x9e3779b97f4a7c15u + 3 * sample + 2).Next());
@@ -238,6 +301,15 @@ void RecallRows::Apply(uint64_t step, Batch& batch) const {
     for (size_t i = 0; i < batch.positions; ++i) {
       if (landmark(i)) continue;
       const bool answer = next < made.answer.size() && made.answer[next] != 0;
+      if (answer && options_.block_length > 0) {
+        const auto block = [&](size_t token) { return static_cast<int32_t>(token / options_.block_length); };
+        for (size_t s = 0; s < made.sources[next].size(); ++s) {
+          const int32_t source = made.sources[next][s];
+          // Queries see the landmarks of blocks before their own.
+          if (source == kNoSource || block(static_cast<size_t>(source)) >= block(next - 1)) continue;
+          batch.answer_blocks[row * batch.positions + i][s] = block(static_cast<size_t>(source));
+        }
+      }
       ++next;
       if (targets[i] == kIgnoredTarget) continue;
       if (!answer && random.Uniform() >= config_.text_targets) targets[i] = kIgnoredTarget;

@@ -1,6 +1,7 @@
 // Rows of a batch that hide facts in their text and ask for them: training of recall, at no cost in data on disk.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -27,14 +28,21 @@ class RecallRows {
   RecallRows(const TokenDataset& dataset, std::shared_ptr<const Tokenizer> tokenizer, const BatchOptions& options,
              const RecallConfig& config);
 
+  // Other rows of the same words.
+  RecallRows With(const RecallConfig& config, uint64_t seed) const;
+
   // `batch` as BatchMaker filled it for this step. The first row may have a fact without a name ("the pass key"): rows
   // that are each other's distractors must not contradict each other.
   void Apply(uint64_t step, Batch& batch) const;
 
-  // One row, for people: its tokens, and which of them are answers.
+  // One row: its tokens, which of them are answers, and where those stood before: up to two earlier tokens, else
+  // kNoSource.
+  static constexpr int32_t kNoSource = -1;
+  using Sources = std::array<int32_t, 2>;
   struct Row {
     std::vector<int32_t> tokens;
     std::vector<uint8_t> answer;
+    std::vector<Sources> sources;
   };
   // `text`: at most OrdinaryTokens() + 1 tokens, as many as the row will have.
   Row Make(std::span<const int32_t> text, bool pass_key, Random& random, bool simple = false) const;
@@ -46,9 +54,9 @@ class RecallRows {
   size_t CutAt(std::span<const int32_t> filler, double share) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  const BatchOptions options_;
-  const RecallConfig config_;
-  const WordList words_;
+  BatchOptions options_;
+  RecallConfig config_;
+  std::shared_ptr<const WordList> words_;
   std::vector<uint8_t> begins_word_;  // by token
 };
 

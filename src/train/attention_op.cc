@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "kernels/elementwise.h"
 #include "model/rotary_table.h"
+#include "train/choice_loss.h"
 #include "train/memory_op.h"
 
 namespace cairn {
@@ -100,7 +101,7 @@ class CausalOp : public FusedOp {
     if (has_miss()) std::fill_n(out + miss_row() * config_.query_size(), config_.query_size(), 0.0f);
   }
 
-  void Backward(size_t, const float* qkv, const float* out, const float* dout, const float* saved_memory,
+  void Backward(size_t layer, const float* qkv, const float* out, const float* dout, const float* saved_memory,
                 float* dqkv) override {
     const AttentionShape shape = ShapeFor(batch_.rows, batch_.time, 0);
     const FusedSaved saved = LayOutSaved(shape, has_miss(), const_cast<float*>(saved_memory));
@@ -116,6 +117,7 @@ class CausalOp : public FusedOp {
         for (size_t i = 0; i < config_.key_size(); ++i) dkey[i] += dmiss[r * config_.key_size() + i];
       }
     }
+    if (batch_.choice != nullptr) batch_.choice->Add(layer, qkv, dqkv);
     Rotate(dqkv, true);
   }
 

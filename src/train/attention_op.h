@@ -11,14 +11,17 @@
 
 namespace cairn {
 
+class ChoiceLoss;
+
 // A batch as the attention sees it. `qkv` rows are [query_size + 2 * key_size]; with a context-miss token one more row
 // follows the rows * time ordinary ones: its key is the token's.
 struct AttentionBatch {
   size_t rows;
   size_t time;
-  const int32_t* positions;   // [rows][time], or null: 0, 1, 2, ... in every row
-  const uint8_t* controlled;  // [rows][blocks]: landmarks under the context-miss token; null without one
-  uint64_t bank_key = 0;      // training with memory: which distractors to draw
+  const int32_t* positions;      // [rows][time], or null: 0, 1, 2, ... in every row
+  const uint8_t* controlled;     // [rows][blocks]: landmarks under the context-miss token; null without one
+  uint64_t bank_key = 0;         // training with memory: which distractors to draw
+  ChoiceLoss* choice = nullptr;  // gets its gradients in the backward pass; null without one
 };
 
 class AttentionOp {

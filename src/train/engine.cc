@@ -44,6 +44,7 @@ Engine::Engine(const ModelConfig& config, const ParameterLayout& layout, const E
       max_tokens_(options.rows * options.time + (config.landmark.context_miss.enabled ? 1 : 0)) {
   // A few megabytes of logits at a time: enough rows for an efficient product, few enough to stay in the caches.
   // All products of the head have this many rows, so the number of scored tokens never asks for a new kernel.
+  if (options.choice) choice_ = std::make_unique<ChoiceLoss>(config, *options.choice, options.time);
   const size_t limit = std::clamp<size_t>((size_t{4} << 20) / config.vocab_size, 64, 1024);
   const size_t scored = options.rows * options.time;
   head_chunks_ = DivideUp(scored, limit);
@@ -116,7 +117,7 @@ void Engine::Start(const Parameters& parameters, const EngineBatch& batch) {
   const bool miss = config_.landmark.context_miss.enabled;
   const size_t hidden = config_.hidden_size;
   tokens_ = batch.rows * batch.time + (miss ? 1 : 0);
-  attention_->Begin({batch.rows, batch.time, batch.positions, batch.controlled, batch.bank_key});
+  attention_->Begin({batch.rows, batch.time, batch.positions, batch.controlled, batch.bank_key, choice_.get()});
   const OperationTimer timer(times_, Operation::kEmbedding);
   const float* table = parameters.At(layout_.embedding());
   for (size_t i = 0; i < tokens_; ++i) {
@@ -259,6 +260,9 @@ void Engine::BackwardLayer(const Parameters& parameters, size_t layer, Parameter
 
 double Engine::Train(const Parameters& parameters, const EngineBatch& batch, float scale, Parameters& gradients,
                      const std::function<void(size_t)>& ready) {
+  if (choice_) {
+    choice_->Begin({batch.rows, batch.time, batch.answer_blocks, batch.bank_key}, batch.choice_scale);
+  }
   ForwardAll(parameters, batch);
   const double loss = Head(parameters, batch, scale, &gradients);
   {
@@ -282,6 +286,24 @@ double Engine::Train(const Parameters& parameters, const EngineBatch& batch, flo
   }
   if (ready) ready(0);
   return loss;
+}
+
+std::vector<float> Engine::BankState() const {
+  std::vector<float> state = attention_->State();
+  if (choice_) {
+    const std::vector<float> landmarks = choice_->State();
+    state.insert(state.end(), landmarks.begin(), landmarks.end());
+  }
+  return state;
+}
+
+void Engine::RestoreBanks(std::span<const float> state) {
+  if (choice_) {
+    const size_t size = std::min(choice_->StateSize(), state.size());
+    choice_->Restore(state.last(size));
+    state = state.first(state.size() - size);
+  }
+  attention_->Restore(state);
 }
 
 double Engine::Evaluate(const Parameters& parameters, const EngineBatch& batch) {

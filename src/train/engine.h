@@ -4,12 +4,15 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/aligned.h"
 #include "model/parameters.h"
 #include "train/attention_op.h"
+#include "train/choice_loss.h"
 
 namespace cairn {
 
@@ -18,6 +21,7 @@ struct EngineOptions {
   size_t time = 1;          // longest row, landmarks included
   bool recompute = false;   // keep only each layer's input and compute the rest again in the backward pass
   int32_t padding_id = -1;  // a token whose input embedding gets no gradient (PyTorch's padding_idx); -1: none
+  std::optional<ChoiceConfig> choice = {};  // teaches the choice of blocks
 };
 
 // input_ids and targets are [rows][time]; a negative target carries no loss.
@@ -26,9 +30,11 @@ struct EngineBatch {
   size_t time = 0;
   const int32_t* input_ids = nullptr;
   const int32_t* targets = nullptr;
-  const int32_t* positions = nullptr;   // see AttentionBatch
-  const uint8_t* controlled = nullptr;  // see AttentionBatch
-  uint64_t bank_key = 0;                // see AttentionBatch
+  const int32_t* positions = nullptr;                          // see AttentionBatch
+  const uint8_t* controlled = nullptr;                         // see AttentionBatch
+  uint64_t bank_key = 0;                                       // see AttentionBatch
+  std::span<const std::array<int32_t, 2>> answer_blocks = {};  // see Batch; needed where the choice is taught
+  float choice_scale = 1;                                      // of its loss
 };
 
 // Where the time of a step goes; seconds since construction or Reset.
@@ -56,9 +62,12 @@ class Engine {
   size_t ArenaBytes() const { return arena_.size() * sizeof(float); }
   size_t BytesPerToken() const { return ArenaBytes() / (options_.rows * options_.time); }
 
-  // Of the attention, between two batches; see AttentionOp.
-  std::vector<float> AttentionState() const { return attention_->State(); }
-  void RestoreAttention(std::span<const float> state) { attention_->Restore(state); }
+  // What outlives a batch: banks of blocks (see AttentionOp) and of landmarks.
+  std::vector<float> BankState() const;
+  void RestoreBanks(std::span<const float> state);
+
+  // Of the last batch of Train; null when the choice is not taught.
+  const ChoiceLoss* choice() const { return choice_.get(); }
 
   OperationTimes& times() { return times_; }
 
@@ -89,6 +98,7 @@ class Engine {
   const ParameterLayout& layout_;
   const EngineOptions options_;
   std::unique_ptr<AttentionOp> attention_;
+  std::unique_ptr<ChoiceLoss> choice_;
   size_t max_tokens_;   // rows of the matrices: rows * time, and one for the context-miss token
   size_t head_rows_;    // rows of logits at a time; the last chunk is padded
   size_t head_chunks_;  // of a batch in which every token is scored

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "base/threads.h"
 #include "model/rotary_table.h"
+#include "train/choice_loss.h"
 
 namespace cairn {
 
@@ -96,6 +97,7 @@ class MemoryOp : public AttentionOp {
         }
       });
     }
+    if (batch_.choice != nullptr) batch_.choice->Add(layer, qkv, dqkv);
     rotary_.Apply(dqkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time,
                   true);
     if (memory_.distractors == DistractorSource::kBank) Remember(layer, qkv);

@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxSteps = 1'000'000'000'000;
 constexpr uint64_t kMaxRows = 1 << 20;
+constexpr uint64_t kMaxLayers = 1 << 16;
 constexpr uint64_t kMaxContext = 1 << 26;
 
 // Takes settings out of one JSON object and remembers which it took.
@@ -117,6 +118,17 @@ DataConfig ParseData(const Json& json, const std::string& name, const fs::path& 
   return data;
 }
 
+ChoiceConfig ParseChoice(const Json& json, const std::string& name) {
+  ChoiceConfig choice;
+  Section section(json, name, "training.choice.");
+  section.Required("weight", "how much the choice of blocks counts beside the targets, such as 0.3");
+  section.Number("weight", choice.weight);
+  section.Count("first_layer", choice.first_layer);
+  section.Count("bank", choice.bank);
+  section.RefuseOthers();
+  return choice;
+}
+
 TrainingConfig ParseTraining(const Json& json, const std::string& name, const RunOverrides& overrides) {
   TrainingConfig t;
   Section section(json, name, "training.");
@@ -143,6 +155,7 @@ TrainingConfig ParseTraining(const Json& json, const std::string& name, const Ru
   section.Count("log_every", t.log_every);
   section.Bool("recompute", t.recompute);
   section.Count("threads", t.threads);
+  if (const Json* choice = section.Find("choice"); choice != nullptr) t.choice = ParseChoice(*choice, name);
   section.RefuseOthers();
   return t;
 }
@@ -240,6 +253,15 @@ void ValidateRunConfig(const RunConfig& config) {
     if (t.context_length < 128) {
       Fail("'{}': training.context_length is {}; data.recall needs 128 positions at least", config.name,
            t.context_length);
+    }
+  }
+  if (t.choice) {
+    check.Real(t.choice->weight, t.choice->weight > 0 && t.choice->weight <= 100, "training.choice.weight",
+               "above 0 and at most 100");
+    check.Range(t.choice->first_layer, 1, kMaxLayers, "training.choice.first_layer");
+    check.Range(t.choice->bank, 0, 1'000'000, "training.choice.bank");
+    if (!config.data.recall) {
+      Fail("'{}': training.choice needs data.recall, whose rows know in which block an answer stands", config.name);
     }
   }
   if (config.lora) {
@@ -369,6 +391,10 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
                      {"decay_norms", t.decay_norms},
                      {"clip_norm", t.clip_norm},
                      {"seed", t.seed}};
+  if (t.choice) {
+    out["training"]["choice"] = {
+        {"weight", t.choice->weight}, {"first_layer", t.choice->first_layer}, {"bank", t.choice->bank}};
+  }
   if (config.lora) {
     out["lora"] = {{"rank", config.lora->rank}, {"alpha", config.lora->alpha}, {"targets", config.lora->targets}};
   }

@@ -13,6 +13,7 @@
 #include "data/recall_rows.h"
 #include "model/config.h"
 #include "tokenizer/tokenizer.h"
+#include "train/choice_loss.h"
 
 namespace cairn {
 
@@ -43,8 +44,9 @@ struct TrainingConfig {
   uint64_t checkpoint_every = 0;    // steps; 0: only when the run ends or is interrupted
   size_t keep_checkpoints = 2;
   uint64_t log_every = 10;
-  bool recompute = false;  // see EngineOptions
-  size_t threads = 0;      // 0: as CAIRN_THREADS or the machine say
+  bool recompute = false;              // see EngineOptions
+  size_t threads = 0;                  // 0: as CAIRN_THREADS or the machine say
+  std::optional<ChoiceConfig> choice;  // teaches which blocks to read, where data.recall knows it
 };
 
 enum class LoraSave { kAdapter, kMerged };

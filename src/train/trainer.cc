@@ -109,6 +109,8 @@ class Trainer {
   uint64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;
   uint64_t interval_steps_ = 0;
+  double choice_loss_ = 0, choice_found_ = 0;  // sums over this process's batches that taught the choice
+  uint64_t choice_batches_ = 0;
 
   std::vector<Batch> micro_;
   std::vector<int32_t> positions_;
@@ -123,6 +125,16 @@ Trainer::Trainer(TrainJob& job, const TrainerOptions& options, Communicator& com
     Fail("'{}': training.batch_rows is {}, which {} processes cannot share evenly", job.config.name,
          training_.batch_rows, world);
   }
+  if (training_.choice) {
+    const LandmarkConfig& landmark = job.model.landmark;
+    if (landmark.attention != AttentionKind::kLandmark || landmark.positional_jump > 0) {
+      Fail("'{}': training.choice needs landmark attention without positional jumps", job.config.name);
+    }
+    if (training_.choice->first_layer >= job.model.num_hidden_layers) {
+      Fail("'{}': training.choice.first_layer is {}, but the model's last layer is {}", job.config.name,
+           training_.choice->first_layer, job.model.num_hidden_layers - 1);
+    }
+  }
   OpenData();
   if (job.config.lora) {
     trainable_ = std::make_unique<LoraTrainable>(*job.weights, *job.config.lora, job.new_tokens, training_.seed);
@@ -135,6 +147,7 @@ Trainer::Trainer(TrainJob& job, const TrainerOptions& options, Communicator& com
   engine_options.rows = training_.batch_rows / world;
   engine_options.time = training_.context_length;
   engine_options.recompute = training_.recompute;
+  engine_options.choice = training_.choice;
   engine_ = std::make_unique<Engine>(job.model, *job.layout, engine_options);
 }
 
@@ -169,9 +182,7 @@ void Trainer::OpenData() {
     answers.share = 1;
     answers.echo = 0;
     answers.text_targets = 0;
-    BatchOptions other = batch_options_;
-    other.seed = ~other.seed;
-    recall_validation_ = std::make_unique<RecallRows>(*train, job_.tokenizer, other, answers);
+    recall_validation_ = std::make_unique<RecallRows>(recall_->With(answers, ~batch_options_.seed));
   }
 }
 
@@ -212,7 +223,7 @@ void Trainer::Resume() {
     return;
   }
   state_ = *found;
-  engine_->RestoreAttention(state_.bank);
+  engine_->RestoreBanks(state_.bank);
   if (!state_.bank.empty() && communicator_.world() > 1) {
     spdlog::warn("only the first process's bank of earlier blocks is in a checkpoint; the others begin empty");
   }
@@ -255,6 +266,8 @@ EngineBatch Trainer::Decorate(const Batch& batch, uint64_t index) {
   result.time = batch.positions;
   result.input_ids = batch.input_ids.data();
   result.targets = batch.targets.data();
+  result.answer_blocks = batch.answer_blocks;
+  result.choice_scale = 1.0f / static_cast<float>(training_.accumulate * communicator_.world());
   const uint64_t share = index * communicator_.world() + communicator_.rank();
   result.bank_key = share;
   const auto sample = [&](size_t row) { return share * batch.rows + row; };
@@ -312,6 +325,11 @@ double Trainer::Step(uint64_t step, double& norm) {
     };
     sums[0] +=
         engine_->Train(*job_.weights, batch, static_cast<float>(1 / scored), *gradients_, last ? ready : nullptr);
+    if (const ChoiceLoss* choice = engine_->choice(); choice != nullptr && choice->any()) {
+      choice_loss_ += choice->loss();
+      choice_found_ += choice->found();
+      ++choice_batches_;
+    }
   }
   communicator_.FinishSums();
   communicator_.Sum(sums);
@@ -383,8 +401,14 @@ void Trainer::Log(uint64_t step, double norm) {
       record["peak_share"] = StepFlops(job_.model, training_) * static_cast<double>(interval_steps_) /
                              interval_seconds_ / options_.peak_flops;
     }
+    if (choice_batches_ > 0) {
+      record["choice_loss"] = choice_loss_ / static_cast<double>(choice_batches_);
+      record["choice_found"] = choice_found_ / static_cast<double>(choice_batches_);
+    }
     log_->Write(record);
   }
+  choice_loss_ = choice_found_ = 0;
+  choice_batches_ = 0;
   state_.loss_sum = 0;
   state_.loss_steps = 0;
   interval_tokens_ = interval_steps_ = 0;
@@ -396,7 +420,7 @@ void Trainer::Save() {
   state_.essence = essence_;
   state_.threads = ThreadCount();
   state_.processes = communicator_.world();
-  state_.bank = engine_->AttentionState();
+  state_.bank = engine_->BankState();
   SaveCheckpoint(checkpoints(), state_, job_.model, values(), weights_name(), training_.keep_checkpoints);
   last_checkpoint_ = checkpoints() / fmt::format("step-{:06}", state_.step);
 }
