@@ -81,6 +81,8 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
     row.open_seconds = SecondsNow() - open_begin;
     // A question out of the text's own words, then the model's own continuation.
     session.Append(std::vector<int32_t>(session.tokens().begin(), session.tokens().begin() + 20));
+    session.Logits();
+    row.first_token_seconds = SecondsNow() - open_begin;
     const BlockCache::Counters before = session.cache()->counters();
     std::vector<double> latencies;
     for (size_t i = 0; i < options.tokens; ++i) {

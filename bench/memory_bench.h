@@ -26,6 +26,7 @@ struct MemoryBenchRow {
   size_t blocks;
   double ingest_tokens_per_second;  // of the last stretch
   double open_seconds;              // until the question can be read
+  double first_token_seconds;       // from opening to the first token of an answer to twenty tokens
   double decode_tokens_per_second;
   double p50_ms, p99_ms;        // of a written token
   double disk_bytes_per_token;  // read while writing

@@ -308,6 +308,28 @@ TEST(ApproximateIndex, FindsNearlyAllOfClusteredKeys) {
   }
 }
 
+// Trained landmarks have long tails: some keys are hundreds of deviations from the mean, and those are the wanted ones.
+TEST(ApproximateIndex, FindsKeysFarFromAllOthers) {
+  Random random(11);
+  constexpr size_t kDim = 64;
+  const auto index = LandmarkIndex::Make(IndexKind::kHierarchical, kDim, true);
+  for (size_t i = 0; i < 12000; ++i) {
+    Key key(kDim);
+    // One of thirty is up to 200 times as far out.
+    const double far = random.Below(30) == 0 ? std::exp2(7.6 * random.Uniform()) : 1;
+    for (size_t d = 0; d < kDim; ++d) key[d] = static_cast<float>(3 + 0.02 * far * random.Normal() / std::sqrt(1 + d));
+    index->Add(key.data());
+  }
+  double recall = 0;
+  constexpr size_t kQueries = 100;
+  for (size_t q = 0; q < kQueries; ++q) {
+    Key query(kDim);
+    for (float& x : query) x = static_cast<float>(random.Normal());
+    recall += Recall(*index, query);
+  }
+  EXPECT_GE(recall / kQueries, 0.98);
+}
+
 TEST(ApproximateIndex, LooksAtMoreWhenTold) {
   ClusteredKeys source(32, 6);
   LandmarkPanels keys(32, true);

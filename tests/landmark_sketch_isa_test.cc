@@ -36,6 +36,8 @@ TEST(LandmarkSketch, ScansAreThePlainSums) {
       for (uint8_t& x : data) x = static_cast<uint8_t>(random.Below(256));
       for (size_t p = 0; p < kPanels; ++p) filled.push_back(static_cast<uint8_t>(p == 4 ? 0 : 1 + random.Below(64)));
       filled[0] = 64;
+      std::vector<uint8_t> doubled(kPanels * 64);
+      for (uint8_t& x : doubled) x = static_cast<uint8_t>(random.Below(3) == 0 ? random.Below(10) : 0);
       std::vector<int8_t> quads(count * rank);
       std::vector<SketchQuery> queries(count);
       for (size_t q = 0; q < count; ++q) {
@@ -45,8 +47,8 @@ TEST(LandmarkSketch, ScansAreThePlainSums) {
       const size_t wanted = 1 + random.Below(200);
       const size_t limit = random.Below(4) == 0 ? 10 : 100000;
       std::vector<std::vector<uint32_t>> places(count);
-      ScanSketches({data.data(), rank / 4, filled.data()}, {panels, wanted, limit}, count, queries.data(),
-                   places.data());
+      ScanSketches({data.data(), rank / 4, filled.data(), doubled.data()}, {panels, wanted, limit}, count,
+                   queries.data(), places.data());
       for (size_t q = 0; q < count; ++q) {
         std::vector<int32_t> maxima(64, INT32_MIN);
         std::vector<std::pair<int32_t, uint32_t>> all;
@@ -54,7 +56,7 @@ TEST(LandmarkSketch, ScansAreThePlainSums) {
           for (uint32_t c = 0; c < filled[p]; ++c) {
             std::vector<uint8_t> key(rank);
             for (size_t r = 0; r < rank; ++r) key[r] = data.data()[p * rank * 64 + (r / 4 * 64 + c) * 4 + r % 4];
-            all.emplace_back(PlainSum(queries[q], key), p * 64 + c);
+            all.emplace_back(PlainSum(queries[q], key) * (1 << doubled[p * 64 + c]), p * 64 + c);
             int32_t& maximum = maxima[(c + kSketchShift * p) % 64];
             maximum = std::max(maximum, all.back().first);
           }

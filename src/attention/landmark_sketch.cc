@@ -36,19 +36,43 @@ HWY_INLINE uint64_t Reaching(const int32_t* sums, int32_t least) {
   return ~below;
 }
 
-// Twice over the panels: first the maximum of every column, then what reaches the threshold that follows from them.
+// PanelRows, with the keys' own units.
+HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t rows, const SketchQuery* queries,
+                           int32_t* sums) {
+  const ITag di;
+  const hn::Rebind<uint8_t, ITag> du8;
+  const hn::RebindToUnsigned<ITag> du;
+  PanelRows(rows, sketches.data + panel * sketches.quads * 4 * kColumns, sketches.quads, queries, sums);
+  for (size_t column = 0; column < kColumns; column += kLanes) {
+    const auto doubled = hn::PromoteTo(du, hn::LoadU(du8, sketches.doubled + panel * kColumns + column));
+    for (size_t row = 0; row < rows * kColumns; row += kColumns) {
+      const auto sum = hn::BitCast(du, hn::Load(di, sums + row + column));
+      hn::Store(hn::BitCast(di, hn::Shl(sum, doubled)), di, sums + row + column);
+    }
+  }
+}
+
+// Twice over the panels: first the maximum of every column, then what reaches the threshold that follows from them. The
+// sums of one query are kept for the second time, those of many are cheaper to compute again.
 void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                       std::vector<uint32_t>* places) {
   constexpr size_t kRowsAtOnce = 24;
   const ITag di;
-  HWY_ALIGN int32_t sums[kRowsAtOnce * kColumns];
+  constexpr size_t kKeptPanels = 256;
+  HWY_ALIGN int32_t some_sums[kRowsAtOnce * kColumns];
+  thread_local std::vector<int32_t> kept_sums;
+  const bool keep = count == 1 && scan.panels.size() <= kKeptPanels;
+  if (keep) kept_sums.resize(scan.panels.size() * kColumns + 16);
+  const auto aligned = (reinterpret_cast<uintptr_t>(kept_sums.data()) + 63) / 64 * 64;
+  const auto sums_of = [&](size_t i) { return keep ? reinterpret_cast<int32_t*>(aligned) + i * kColumns : some_sums; };
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
-  const size_t panel_bytes = sketches.quads * 4 * kColumns;
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
     std::fill_n(maxima, rows * kColumns, INT32_MIN);
-    for (const uint32_t panel : scan.panels) {
-      PanelRows(rows, sketches.data + panel * panel_bytes, sketches.quads, queries + begin, sums);
+    for (size_t i = 0; i < scan.panels.size(); ++i) {
+      const uint32_t panel = scan.panels[i];
+      int32_t* sums = sums_of(i);
+      SketchSums(sketches, panel, rows, queries + begin, sums);
       for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
         const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
         // Panels are filled from the left; maxima are not to be.
@@ -62,10 +86,12 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
     }
     int32_t least[kRowsAtOnce];
     for (size_t r = 0; r < rows; ++r) least[r] = SketchThreshold(scan.wanted, maxima + r * kColumns);
-    for (const uint32_t panel : scan.panels) {
+    for (size_t i = 0; i < scan.panels.size(); ++i) {
+      const uint32_t panel = scan.panels[i];
+      int32_t* sums = sums_of(i);
       if (sketches.filled[panel] == 0) continue;
       const uint64_t keys = ~uint64_t{0} >> (kColumns - sketches.filled[panel]);
-      PanelRows(rows, sketches.data + panel * panel_bytes, sketches.quads, queries + begin, sums);
+      if (!keep) SketchSums(sketches, panel, rows, queries + begin, sums);
       for (size_t r = 0; r < rows; ++r) {
         uint64_t columns = keys & Reaching(sums + r * kColumns, least[r]);
         std::vector<uint32_t>& list = places[begin + r];

@@ -23,11 +23,12 @@ struct SketchQuery {
 bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int8_t* quads, SketchQuery& out);
 
 // Panels of 64 sketches, [quads][64][4] bytes each, aligned to 64 bytes. Only the first filled[p] columns of panel p
-// hold keys. Place: 64 * panel + column.
+// hold keys. Place: 64 * panel + column. A key's sum is doubled as often as `doubled` says, [panel][64].
 struct SketchPanels {
   const uint8_t* data;
   size_t quads;
   const uint8_t* filled;
+  const uint8_t* doubled;
 };
 
 // What a sum must reach to be one of about `wanted` of those whose maxima over 64 slots are given (reordered): keys

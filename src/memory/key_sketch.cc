@@ -13,8 +13,10 @@ namespace {
 
 // Keys that directions are taken from, spread over all of them.
 constexpr size_t kSample = 2048;
-// Bytes reach so many deviations from the mean; what is beyond is cut.
+// Bytes reach so many deviations from the mean, and further with larger units.
 constexpr double kReach = 6;
+// Sums of products of bytes stay below 2^21 for 128 of them.
+constexpr uint8_t kMostDoubled = 9;
 // Directions that are taken at least: 16 bytes a key are cheap.
 constexpr size_t kLeastRank = 16;
 
@@ -156,13 +158,23 @@ void KeySketch::ProjectQueries(size_t count, const float* queries, std::vector<f
   }
 }
 
-void KeySketch::Encode(const float* coordinates, uint8_t* bytes) const {
-  for (size_t r = 0; r < rank_; ++r) bytes[r] = Byte(coordinates[r], units_[r]);
+uint8_t KeySketch::Encode(const float* coordinates, uint8_t* bytes) const {
+  float largest = 0;
+  for (size_t r = 0; r < rank_; ++r) largest = std::max(largest, std::abs(coordinates[r]) / units_[r]);
+  uint8_t doubled = 0;
+  float unit = 1;
+  for (; largest > 127.5f * unit && doubled < kMostDoubled; ++doubled) unit *= 2;
+  for (size_t r = 0; r < rank_; ++r) bytes[r] = Byte(coordinates[r], units_[r] * unit);
+  return doubled;
 }
 
-void KeySketch::EncodeRow(const float* key, uint8_t* bytes) const {
-  for (size_t d = 0; d < dim_; ++d) bytes[d] = Byte(key[d] - mean_[d], row_units_[d]);
+float KeySketch::EncodeRow(const float* key, uint8_t* bytes) const {
+  float largest = 0;
+  for (size_t d = 0; d < dim_; ++d) largest = std::max(largest, std::abs(key[d] - mean_[d]) / row_units_[d]);
+  const float scale = largest > 1e-6f && largest < 1e12f ? largest / 127 : 1.0f;
+  for (size_t d = 0; d < dim_; ++d) bytes[d] = Byte(key[d] - mean_[d], row_units_[d] * scale);
   std::fill(bytes + dim_, bytes + row_bytes_, uint8_t{128});
+  return scale;
 }
 
 }  // namespace cairn

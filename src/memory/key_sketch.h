@@ -24,9 +24,11 @@ class KeySketch {
   void Project(const float* key, bool is_query, float* coordinates) const;
   // Of many queries, [count][dim], at once: [count][rank].
   void ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const;
-  // Bytes with 128 added: of coordinates, and of all numbers of a key.
-  void Encode(const float* coordinates, uint8_t* bytes) const;
-  void EncodeRow(const float* key, uint8_t* bytes) const;
+  // Bytes with 128 added, of coordinates. Keys that are wanted are often far from all others, so nothing is cut: the
+  // bytes count units doubled as many times as is returned.
+  uint8_t Encode(const float* coordinates, uint8_t* bytes) const;
+  // Bytes with 128 added, of all numbers of a key; they count units times the scale that is returned.
+  float EncodeRow(const float* key, uint8_t* bytes) const;
 
  private:
   size_t dim_;

@@ -83,10 +83,9 @@ struct Scratch {
   std::vector<int8_t> quads, row_quads;
   std::vector<SketchQuery> queries, row_queries;
   std::vector<std::vector<uint32_t>> lists;
-  std::vector<std::pair<float, uint32_t>> leaves;
-  std::vector<uint32_t> panels, which;
+  std::vector<uint32_t> steps, panels, which;
   std::vector<int32_t> sums, found;
-  std::vector<std::pair<int32_t, uint32_t>> ranked;
+  std::vector<std::pair<float, uint32_t>> ranked;
 
   static Scratch& Get() {
     thread_local Scratch scratch;
@@ -123,11 +122,11 @@ class HierarchicalIndex : public LandmarkIndex {
   void AddKey();
   size_t NewLeaf();
   void Split(size_t leaf);
-  void Put(size_t leaf, uint32_t number, const uint8_t* bytes);
+  void Put(size_t leaf, uint32_t number, const uint8_t* bytes, uint8_t doubled);
   void Remove(size_t number);
   void Describe(size_t leaf);
   size_t Nearest(const float* coordinates) const;
-  void Decode(const uint8_t* bytes, float* coordinates) const;
+  void Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
   void ChooseLeaves(const float* coordinates, Scratch& s) const;
 
@@ -138,18 +137,21 @@ class HierarchicalIndex : public LandmarkIndex {
   size_t erased_ = 0;  // number of the first key
   size_t begin_ = 0;   // of the first that places_ and rows_ have
   std::vector<uint32_t> places_;
-  std::vector<uint8_t> rows_;  // [key][row_bytes]
+  std::vector<uint8_t> rows_;      // [key][row_bytes]
+  std::vector<float> row_scales_;  // [key]
   // Of each leaf.
   std::vector<uint8_t> filled_;
   std::vector<CacheLine> sketches_;         // [leaf][rank / 4][kLeaf][4]
   std::vector<uint32_t> numbers_;           // [leaf][kLeaf]
+  std::vector<uint8_t> doubled_;            // units of the sketch, [leaf][kLeaf]
   std::vector<float> sums_, squares_;       // of the coordinates, [leaf][rank]
   std::vector<LandmarkPanels> statistics_;  // means with -|mean|^2 / 2 behind them, and variances
 };
 
 size_t HierarchicalIndex::ExtraBytes() const {
-  size_t bytes = places_.capacity() * 4 + rows_.capacity() + filled_.capacity() + sketches_.capacity() * 64 +
-                 numbers_.capacity() * 4 + (sums_.capacity() + squares_.capacity()) * 4;
+  size_t bytes = places_.capacity() * 4 + rows_.capacity() + row_scales_.capacity() * 4 + filled_.capacity() +
+                 doubled_.capacity() + sketches_.capacity() * 64 + numbers_.capacity() * 4 +
+                 (sums_.capacity() + squares_.capacity()) * 4;
   for (const LandmarkPanels& panels : statistics_) bytes += panels.bytes();
   return bytes;
 }
@@ -159,9 +161,11 @@ void HierarchicalIndex::Clear() {
   built_for_ = 0;
   places_.clear();
   rows_.clear();
+  row_scales_.clear();
   filled_.clear();
   sketches_.clear();
   numbers_.clear();
+  doubled_.clear();
   sums_.clear();
   squares_.clear();
   statistics_.clear();
@@ -189,15 +193,16 @@ void HierarchicalIndex::Build() {
   statistics_.emplace_back(rank(), false);
   std::vector<float> key(keys_.dim());
   std::vector<float> coordinates(size * rank());
-  std::vector<uint8_t> bytes(size * rank());
+  std::vector<uint8_t> bytes(size * rank()), doubled(size);
   rows_.resize(size * sketch_->row_bytes());
+  row_scales_.resize(size);
   places_.resize(size);
   for (size_t b = 0; b < size; ++b) {
     keys_.Read(b, key.data());
     sketch_->Project(key.data(), false, &coordinates[b * rank()]);
-    sketch_->Encode(&coordinates[b * rank()], &bytes[b * rank()]);
-    sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
-    Decode(&bytes[b * rank()], &coordinates[b * rank()]);
+    doubled[b] = sketch_->Encode(&coordinates[b * rank()], &bytes[b * rank()]);
+    row_scales_[b] = sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
+    Decode(&bytes[b * rank()], doubled[b], &coordinates[b * rank()]);
   }
   std::vector<uint32_t> order(size);
   std::iota(order.begin(), order.end(), 0u);
@@ -212,7 +217,7 @@ void HierarchicalIndex::Build() {
       continue;
     }
     const size_t leaf = NewLeaf();
-    for (const uint32_t b : part) Put(leaf, static_cast<uint32_t>(erased_ + b), &bytes[b * rank()]);
+    for (const uint32_t b : part) Put(leaf, static_cast<uint32_t>(erased_ + b), &bytes[b * rank()], doubled[b]);
     Describe(leaf);
   }
 }
@@ -222,17 +227,17 @@ void HierarchicalIndex::AddKey() {
   std::vector<uint8_t> bytes(rank());
   keys_.Read(keys_.size() - 1, key.data());
   sketch_->Project(key.data(), false, coordinates.data());
-  sketch_->Encode(coordinates.data(), bytes.data());
-  Decode(bytes.data(), coordinates.data());
+  const uint8_t doubled = sketch_->Encode(coordinates.data(), bytes.data());
+  Decode(bytes.data(), doubled, coordinates.data());
   rows_.resize(rows_.size() + sketch_->row_bytes());
-  sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes());
+  row_scales_.push_back(sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes()));
   places_.push_back(0);
   size_t leaf = Nearest(coordinates.data());
   if (filled_[leaf] == kLeaf) {
     Split(leaf);
     leaf = Nearest(coordinates.data());
   }
-  Put(leaf, static_cast<uint32_t>(end() - 1), bytes.data());
+  Put(leaf, static_cast<uint32_t>(end() - 1), bytes.data(), doubled);
   Describe(leaf);
 }
 
@@ -243,6 +248,7 @@ size_t HierarchicalIndex::NewLeaf() {
   filled_.push_back(0);
   sketches_.resize(sketches_.size() + rank() / 4 * kLeaf * 4 / sizeof(CacheLine));
   numbers_.resize(numbers_.size() + kLeaf);
+  doubled_.resize(doubled_.size() + kLeaf);
   sums_.resize(sums_.size() + rank());
   squares_.resize(squares_.size() + rank());
   const std::vector<float> nothing(rank() + 1, 0.0f);
@@ -255,8 +261,10 @@ void HierarchicalIndex::Split(size_t leaf) {
   std::vector<float> coordinates(kLeaf * rank());
   for (size_t i = 0; i < kLeaf; ++i) {
     for (size_t r = 0; r < rank(); ++r) bytes[i * rank() + r] = *SketchByte(leaf * kLeaf + i, r);
-    Decode(&bytes[i * rank()], &coordinates[i * rank()]);
+    Decode(&bytes[i * rank()], doubled_[leaf * kLeaf + i], &coordinates[i * rank()]);
   }
+  const std::vector<uint8_t> doubled(doubled_.begin() + static_cast<ptrdiff_t>(leaf * kLeaf),
+                                     doubled_.begin() + static_cast<ptrdiff_t>((leaf + 1) * kLeaf));
   std::vector<uint32_t> order(kLeaf);
   std::iota(order.begin(), order.end(), 0u);
   const size_t half = Halve(coordinates, rank(), order);
@@ -267,20 +275,23 @@ void HierarchicalIndex::Split(size_t leaf) {
   std::fill_n(&sums_[leaf * rank()], rank(), 0.0f);
   std::fill_n(&squares_[leaf * rank()], rank(), 0.0f);
   for (size_t i = 0; i < kLeaf; ++i) {
-    Put(i < half ? leaf : other, numbers[order[i]], &bytes[order[i] * rank()]);
+    Put(i < half ? leaf : other, numbers[order[i]], &bytes[order[i] * rank()], doubled[order[i]]);
   }
   Describe(leaf);
   Describe(other);
 }
 
-void HierarchicalIndex::Decode(const uint8_t* bytes, float* coordinates) const {
-  for (size_t r = 0; r < rank(); ++r) coordinates[r] = sketch_->units()[r] * static_cast<float>(bytes[r] - 128);
+void HierarchicalIndex::Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const {
+  for (size_t r = 0; r < rank(); ++r) {
+    coordinates[r] = sketch_->units()[r] * static_cast<float>((bytes[r] - 128) * (1 << doubled));
+  }
 }
 
-void HierarchicalIndex::Put(size_t leaf, uint32_t number, const uint8_t* bytes) {
+void HierarchicalIndex::Put(size_t leaf, uint32_t number, const uint8_t* bytes, uint8_t doubled) {
   const size_t place = leaf * kLeaf + filled_[leaf]++;
   std::vector<float> coordinates(rank());
-  Decode(bytes, coordinates.data());
+  Decode(bytes, doubled, coordinates.data());
+  doubled_[place] = doubled;
   for (size_t r = 0; r < rank(); ++r) {
     *SketchByte(place, r) = bytes[r];
     sums_[leaf * rank() + r] += coordinates[r];
@@ -295,13 +306,14 @@ void HierarchicalIndex::Remove(size_t number) {
   const size_t leaf = place / kLeaf;
   const size_t last = leaf * kLeaf + --filled_[leaf];
   for (size_t r = 0; r < rank(); ++r) {
-    const float x = sketch_->units()[r] * static_cast<float>(*SketchByte(place, r) - 128);
+    const float x = sketch_->units()[r] * static_cast<float>((*SketchByte(place, r) - 128) * (1 << doubled_[place]));
     sums_[leaf * rank() + r] -= x;
     squares_[leaf * rank() + r] -= x * x;
     *SketchByte(place, r) = *SketchByte(last, r);
     if (filled_[leaf] == 0) sums_[leaf * rank() + r] = squares_[leaf * rank() + r] = 0;
   }
   numbers_[place] = numbers_[last];
+  doubled_[place] = doubled_[last];
   places_[numbers_[place] - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
   Describe(leaf);
 }
@@ -340,6 +352,7 @@ void HierarchicalIndex::Truncated() {
   for (size_t number = begin_ + places_.size(); number > end();) Remove(--number);
   places_.resize(end() - begin_);
   rows_.resize(places_.size() * sketch_->row_bytes());
+  row_scales_.resize(places_.size());
 }
 
 void HierarchicalIndex::ErasedFront(size_t count, size_t) {
@@ -354,6 +367,7 @@ void HierarchicalIndex::ErasedFront(size_t count, size_t) {
   if (gone < places_.size() / 2) return;
   places_.erase(places_.begin(), places_.begin() + static_cast<ptrdiff_t>(gone));
   rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(gone * sketch_->row_bytes()));
+  row_scales_.erase(row_scales_.begin(), row_scales_.begin() + static_cast<ptrdiff_t>(gone));
   begin_ = erased_;
 }
 
@@ -390,19 +404,32 @@ void HierarchicalIndex::ChooseLeaves(const float* coordinates, Scratch& s) const
   for (size_t r = 0; r < rank(); ++r) s.squared[r] = coordinates[r] * coordinates[r];
   ScoreLandmarks(statistics_[0], 0, count, 1, s.scaled.data(), count, s.promise.data());
   ScoreLandmarks(statistics_[1], 0, count, 1, s.squared.data(), count, s.spread.data());
-  s.leaves.clear();
+  constexpr float kMost = 1e30f;  // what is not finite must be looked at
+  float least = kMost, most = -kMost;
   for (size_t leaf = 0; leaf < count; ++leaf) {
     const float promise = s.promise[leaf] + kDeviations * std::sqrt(std::max(0.0f, s.spread[leaf]));
-    s.leaves.emplace_back(std::isfinite(promise) ? -promise : -3e38f, static_cast<uint32_t>(leaf));
+    s.promise[leaf] = std::abs(promise) <= kMost ? promise : kMost;
+    least = std::min(least, s.promise[leaf]);
+    most = std::max(most, s.promise[leaf]);
   }
   const auto wanted = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(count)));
   const size_t take = std::min(count, std::max(wanted, options_.visited_min));
-  if (take < count) {
-    std::nth_element(s.leaves.begin(), s.leaves.begin() + static_cast<ptrdiff_t>(take), s.leaves.end());
+  // By counting: all that fall into the steps above, or into the same step as the last one wanted.
+  constexpr size_t kSteps = 512;
+  const float unit = most > least ? static_cast<float>(kSteps - 1) / (most - least) : 0.0f;
+  s.steps.resize(count);
+  uint32_t of_step[kSteps] = {};
+  for (size_t leaf = 0; leaf < count; ++leaf) {
+    const auto step = static_cast<uint32_t>((s.promise[leaf] - least) * unit);
+    s.steps[leaf] = step;
+    ++of_step[step];
   }
+  size_t last = kSteps;
+  for (size_t taken = 0; taken < take && last > 0;) taken += of_step[--last];
   s.panels.clear();
-  for (size_t i = 0; i < take; ++i) s.panels.push_back(s.leaves[i].second);
-  std::sort(s.panels.begin(), s.panels.end());
+  for (size_t leaf = 0; leaf < count; ++leaf) {
+    if (s.steps[leaf] >= last) s.panels.push_back(static_cast<uint32_t>(leaf));
+  }
 }
 
 void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const {
@@ -418,7 +445,7 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
     return;
   }
   if (s.lists.size() < count) s.lists.resize(count);
-  const SketchPanels sketches{sketches_[0].bytes, rank() / 4, filled_.data()};
+  const SketchPanels sketches{sketches_[0].bytes, rank() / 4, filled_.data(), doubled_.data()};
   const size_t limit = 8 * wanted;
   if (count >= kManyQueries || leaves() <= std::max(kFewLeaves, options_.visited_min)) {
     s.panels.resize(leaves());
@@ -443,7 +470,9 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
     s.sums.resize(s.which.size());
     SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[q], s.sums.data());
     s.ranked.clear();
-    for (size_t i = 0; i < s.which.size(); ++i) s.ranked.emplace_back(-s.sums[i], s.which[i]);
+    for (size_t i = 0; i < s.which.size(); ++i) {
+      s.ranked.emplace_back(-static_cast<float>(s.sums[i]) * row_scales_[s.which[i]], s.which[i]);
+    }
     const size_t take = std::min(k + kSpare, s.ranked.size());
     std::nth_element(s.ranked.begin(), s.ranked.begin() + static_cast<ptrdiff_t>(take) - 1, s.ranked.end());
     s.found.clear();
