@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "base/random.h"
 #include "train/reference_model.h"
 
@@ -173,6 +174,23 @@ TEST(Engine, TrainingWithMemory) {
     c.landmark.memory_training.chunk_length = 6;  // two blocks, eight positions
     CheckAgainstReference(TestModel(c, 2, 30, k));
   }
+}
+
+TEST(Engine, LocalLayersReadNoMemory) {
+  ModelConfig c = SmallConfig();
+  c.landmark.memory_training.enabled = true;
+  c.landmark.memory_training.k = 2;
+  c.landmark.memory_training.chunk_length = 6;
+  const TestModel reading(c, 2, 30);
+  c.landmark.local_layers = 1;
+  const TestModel local(c, 2, 30);
+  CheckAgainstReference(local);
+  Engine a(reading.config, reading.layout, {.rows = 2, .time = 30});
+  Engine b(local.config, local.layout, {.rows = 2, .time = 30});
+  EXPECT_NE(a.Evaluate(reading.weights, reading.Batch()), b.Evaluate(local.weights, local.Batch()));
+  // Without a memory in training there are no chunks to be local to.
+  c.landmark.memory_training.enabled = false;
+  EXPECT_THROW(Engine(c, local.layout, {.rows = 2, .time = 30}), Error);
 }
 
 TEST(Engine, TrainingWithMemoryAndDistractors) {

@@ -138,6 +138,38 @@ TEST(Session, OneChunkEqualsTheTrainingPass) {
   }
 }
 
+// The first layer reads no memory; the second chooses a few blocks, as it did in training.
+TEST(Session, ChunksEqualTrainingWithAMemory) {
+  ModelConfig config = TestConfig();
+  config.landmark.local_layers = 1;
+  config.landmark.memory_training.enabled = true;
+  config.landmark.memory_training.k = 2;
+  config.landmark.memory_training.chunk_length = 14;
+  const auto source = MildModel(config);
+  const std::vector<int32_t> text = Text(126);
+  SessionOptions options = DefaultSessionOptions(config);
+  options.block_format = BlockFormat::kF32;
+  EXPECT_EQ(options.top_k, 2u);
+  Session session(InferenceModel::Load(source), options);
+  EXPECT_EQ(session.options().chunk_length, 14u);
+  const Rows rows = Read(session, text);
+  const ParameterLayout places(config);
+  Parameters weights(places);
+  LoadWeights(*source, config, {}, weights);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < text.size(); ++i) {
+    ids.push_back(text[i]);
+    if (i % 7 == 6) ids.push_back(32);
+  }
+  Engine engine(config, places, {.rows = 1, .time = ids.size()});
+  std::vector<float> logits(ids.size() * config.vocab_size);
+  engine.Logits(weights, {.rows = 1, .time = ids.size(), .input_ids = ids.data()}, logits.data());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const float* expected = &logits[(i + i / 7) * config.vocab_size];
+    EXPECT_LT(Difference(std::span(rows[i]).first(32), {expected, 32}), 2e-4) << "token " << i;
+  }
+}
+
 // Method, section 3: any split gives the same while all blocks fit in k.
 TEST(Session, AnySplitAgreesWhileEveryBlockIsRead) {
   const auto model = Mild(TestConfig());

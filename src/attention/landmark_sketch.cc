@@ -53,18 +53,20 @@ HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t 
 }
 
 // Twice over the panels: first the maximum of every column, then what reaches the threshold that follows from them. The
-// sums of one query are kept for the second time, those of many are cheaper to compute again.
+// sums of a few queries are kept for the second time, those of many are cheaper to compute again.
 void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                       std::vector<uint32_t>* places) {
   constexpr size_t kRowsAtOnce = 24;
   const ITag di;
-  constexpr size_t kKeptPanels = 256;
+  constexpr size_t kKeptRows = 4, kKeptSums = 1024;
   HWY_ALIGN int32_t some_sums[kRowsAtOnce * kColumns];
   thread_local std::vector<int32_t> kept_sums;
-  const bool keep = count == 1 && scan.panels.size() <= kKeptPanels;
-  if (keep) kept_sums.resize(scan.panels.size() * kColumns + 16);
+  const bool keep = count <= kKeptRows && scan.panels.size() * count <= kKeptSums;
+  if (keep) kept_sums.resize(scan.panels.size() * count * kColumns + 16);
   const auto aligned = (reinterpret_cast<uintptr_t>(kept_sums.data()) + 63) / 64 * 64;
-  const auto sums_of = [&](size_t i) { return keep ? reinterpret_cast<int32_t*>(aligned) + i * kColumns : some_sums; };
+  const auto sums_of = [&](size_t i) {
+    return keep ? reinterpret_cast<int32_t*>(aligned) + i * count * kColumns : some_sums;
+  };
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
@@ -72,6 +74,11 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
     for (size_t i = 0; i < scan.panels.size(); ++i) {
       const uint32_t panel = scan.panels[i];
       int32_t* sums = sums_of(i);
+      // For few queries the scan waits for memory, and panels have gaps between them.
+      if (keep && i + 2 < scan.panels.size()) {
+        const uint8_t* next = sketches.data + scan.panels[i + 2] * sketches.quads * 4 * kColumns;
+        for (size_t at = 0; at < sketches.quads * 4 * kColumns; at += 64) hwy::Prefetch(next + at);
+      }
       SketchSums(sketches, panel, rows, queries + begin, sums);
       for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
         const auto keys = hn::FirstN(di, sketches.filled[panel] - column);

@@ -132,13 +132,15 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
 
 void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
   const size_t kv_heads = options_.kv_heads;
+  const size_t chosen_count = chosen_count_;
+  if (chunk.local) chosen_count_ = 0;
   AppendLocal(memory, chunk);
   if (chunk.miss_key != nullptr) {
     miss_key_.assign(chunk.miss_key, chunk.miss_key + kv_heads * options_.dim);
     RunRotary(1, {miss_key_.data(), miss_key_.size(), kv_heads, options_.dim, miss_cosine_.data(), miss_sine_.data(), 1,
                   options_.rotary == RotaryLayout::kInterleaved, false});
   }
-  if (chunk.ranking != nullptr) Rank(memory, chunk);
+  if (chunk.ranking != nullptr && !chunk.local) Rank(memory, chunk);
   const bool inside_block = !options_.block.landmark || unfinished_ + chunk.time <= options_.block.columns();
   const bool few = chunk.time <= kFewRows && inside_block;
   const bool reads = options_.block.landmark ? chosen_count_ > 0 : memory.size() > 0;
@@ -183,6 +185,7 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     chunk.reads->gates.assign(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count));
   }
   StoreLocal(memory, chunk);
+  chosen_count_ = chosen_count;
 }
 
 // The chunk's keys and values join the unfinished block; queries and keys are rotated.

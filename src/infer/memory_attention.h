@@ -73,6 +73,7 @@ class MemoryAttention {
     // landmarks.
     std::vector<double>* ranking = nullptr;
     std::vector<float>* searched = nullptr;  // or null: gets the queries that old landmarks were searched with
+    bool local = false;                      // a layer that reads no memory
   };
 
   // Prepares what all layers of a chunk share. `memory` is any layer's: all have the same number of blocks.

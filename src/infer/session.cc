@@ -33,6 +33,10 @@ SessionOptions Resolve(const ModelConfig& config, SessionOptions options) {
     if (options.block_length == 0) Fail("the model does not say its block length; set one");
     if (options.block_length > (size_t{1} << 20)) Fail("a block of {} tokens is too long", options.block_length);
     const size_t stride = options.block_length + 1;
+    if (options.chunk_length == 0 && trained.memory_training.enabled &&
+        trained.memory_training.chunk_length % options.block_length == 0) {
+      options.chunk_length = trained.memory_training.chunk_length;
+    }
     if (options.chunk_length == 0) {
       // Chunk and slots together fill the trained context, in whole blocks.
       const size_t slots = (std::min(options.top_k, config.max_position_embeddings) + 1) * stride;
@@ -245,6 +249,7 @@ void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const L
     chunk.reads = options_.record_reads ? &reads_[l] : nullptr;
     chunk.ranking = ranking_;
     chunk.searched = options_.record_queries ? &queries_[l] : nullptr;
+    chunk.local = landmarks() && l < config.landmark.local_layers;
     if (l == 0) attention_.Begin(layers_[l], chunk);
     attention_.Run(layers_[l], chunk);
     blocks_read_ += attention_.blocks_read();

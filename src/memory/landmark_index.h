@@ -103,8 +103,8 @@ std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 struct HierarchicalOptions {
   double visited = 0.25;        // leaves that a single query visits, as a part of all of them
   size_t visited_min = 48;      // and at least so many
-  double left_out = 0.015;      // part of the keys' variance that sketches may leave out
-  size_t shortlist = 64;        // keys that are looked at again after their sketches
+  double left_out = 0.02;       // part of the keys' variance that sketches may leave out
+  size_t shortlist = 128;       // keys that are looked at again after their sketches
   size_t shortlist_part = 128;  // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});

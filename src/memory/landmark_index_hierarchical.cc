@@ -81,6 +81,7 @@ size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> or
 struct Scratch {
   std::vector<float> coordinates, squared, scaled, promise, spread;
   std::vector<int8_t> quads, row_quads;
+  std::vector<uint8_t> chosen;
   std::vector<SketchQuery> queries, row_queries;
   std::vector<std::vector<uint32_t>> lists;
   std::vector<uint32_t> steps, panels, which;
@@ -128,7 +129,7 @@ class HierarchicalIndex : public LandmarkIndex {
   size_t Nearest(const float* coordinates) const;
   void Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
-  void ChooseLeaves(const float* coordinates, Scratch& s) const;
+  void ChooseLeaves(size_t queries, Scratch& s) const;
 
   HierarchicalOptions options_;
   std::shared_ptr<const KeySketch> sketch_;  // null: too few keys. Shared by clones.
@@ -393,42 +394,52 @@ bool HierarchicalIndex::EncodeQueries(size_t count, const float* queries, Scratc
   return true;
 }
 
-// The most promising leaves of one query, ascending.
-void HierarchicalIndex::ChooseLeaves(const float* coordinates, Scratch& s) const {
+// The most promising leaves of each of a few queries together, ascending.
+void HierarchicalIndex::ChooseLeaves(size_t queries, Scratch& s) const {
   const size_t count = leaves();
-  s.promise.resize(count);
-  s.spread.resize(count);
-  s.scaled.assign(coordinates, coordinates + rank());
-  s.scaled.push_back(0.0f);
-  s.squared.resize(rank());
-  for (size_t r = 0; r < rank(); ++r) s.squared[r] = coordinates[r] * coordinates[r];
-  ScoreLandmarks(statistics_[0], 0, count, 1, s.scaled.data(), count, s.promise.data());
-  ScoreLandmarks(statistics_[1], 0, count, 1, s.squared.data(), count, s.spread.data());
-  constexpr float kMost = 1e30f;  // what is not finite must be looked at
-  float least = kMost, most = -kMost;
-  for (size_t leaf = 0; leaf < count; ++leaf) {
-    const float promise = s.promise[leaf] + kDeviations * std::sqrt(std::max(0.0f, s.spread[leaf]));
-    s.promise[leaf] = std::abs(promise) <= kMost ? promise : kMost;
-    least = std::min(least, s.promise[leaf]);
-    most = std::max(most, s.promise[leaf]);
+  s.promise.resize(queries * count);
+  s.spread.resize(queries * count);
+  s.scaled.assign(queries * (rank() + 1), 0.0f);
+  s.squared.resize(queries * rank());
+  for (size_t q = 0; q < queries; ++q) {
+    for (size_t r = 0; r < rank(); ++r) {
+      const float x = s.coordinates[q * rank() + r];
+      s.scaled[q * (rank() + 1) + r] = x;
+      s.squared[q * rank() + r] = x * x;
+    }
   }
+  ScoreLandmarks(statistics_[0], 0, count, queries, s.scaled.data(), count, s.promise.data());
+  ScoreLandmarks(statistics_[1], 0, count, queries, s.squared.data(), count, s.spread.data());
   const auto wanted = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(count)));
   const size_t take = std::min(count, std::max(wanted, options_.visited_min));
-  // By counting: all that fall into the steps above, or into the same step as the last one wanted.
-  constexpr size_t kSteps = 512;
-  const float unit = most > least ? static_cast<float>(kSteps - 1) / (most - least) : 0.0f;
+  s.chosen.assign(count, 0);
   s.steps.resize(count);
-  uint32_t of_step[kSteps] = {};
-  for (size_t leaf = 0; leaf < count; ++leaf) {
-    const auto step = static_cast<uint32_t>((s.promise[leaf] - least) * unit);
-    s.steps[leaf] = step;
-    ++of_step[step];
+  for (size_t q = 0; q < queries; ++q) {
+    float* promise = &s.promise[q * count];
+    const float* spread = &s.spread[q * count];
+    constexpr float kMost = 1e30f;  // what is not finite must be looked at
+    for (size_t leaf = 0; leaf < count; ++leaf) {
+      const float sum = promise[leaf] + kDeviations * std::sqrt(spread[leaf] > 0 ? spread[leaf] : 0.0f);
+      promise[leaf] = std::abs(sum) <= kMost ? sum : kMost;
+    }
+    const auto [least_at, most_at] = std::minmax_element(promise, promise + count);
+    const float least = *least_at, most = *most_at;
+    // By counting: all that fall into the steps above, or into the same step as the last one wanted.
+    constexpr size_t kSteps = 512;
+    const float unit = most > least ? static_cast<float>(kSteps - 1) / (most - least) : 0.0f;
+    uint32_t of_step[kSteps] = {};
+    for (size_t leaf = 0; leaf < count; ++leaf) {
+      const auto step = static_cast<uint32_t>((promise[leaf] - least) * unit);
+      s.steps[leaf] = step;
+      ++of_step[step];
+    }
+    size_t last = kSteps;
+    for (size_t taken = 0; taken < take && last > 0;) taken += of_step[--last];
+    for (size_t leaf = 0; leaf < count; ++leaf) s.chosen[leaf] |= static_cast<uint8_t>(s.steps[leaf] >= last);
   }
-  size_t last = kSteps;
-  for (size_t taken = 0; taken < take && last > 0;) taken += of_step[--last];
   s.panels.clear();
   for (size_t leaf = 0; leaf < count; ++leaf) {
-    if (s.steps[leaf] >= last) s.panels.push_back(static_cast<uint32_t>(leaf));
+    if (s.chosen[leaf] != 0) s.panels.push_back(static_cast<uint32_t>(leaf));
   }
 }
 
@@ -450,13 +461,10 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
   if (count >= kManyQueries || leaves() <= std::max(kFewLeaves, options_.visited_min)) {
     s.panels.resize(leaves());
     std::iota(s.panels.begin(), s.panels.end(), 0u);
-    ScanSketches(sketches, {s.panels, wanted, limit}, count, s.queries.data(), s.lists.data());
   } else {
-    for (size_t q = 0; q < count; ++q) {
-      ChooseLeaves(&s.coordinates[q * rank()], s);
-      ScanSketches(sketches, {s.panels, wanted, limit}, 1, &s.queries[q], &s.lists[q]);
-    }
+    ChooseLeaves(count, s);
   }
+  ScanSketches(sketches, {s.panels, wanted, limit}, count, s.queries.data(), s.lists.data());
   for (size_t q = 0; q < count; ++q) {
     s.which.clear();
     for (const uint32_t place : s.lists[q]) {

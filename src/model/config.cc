@@ -49,7 +49,7 @@ void ValidateRopeScaling(const RopeScaling& scaling, const std::string& name) {
   }
 }
 
-void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::string& name) {
+void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, size_t layers, const std::string& name) {
   CheckId(landmark.landmark_id, vocab, "landmark.landmark_id", name);
   if (landmark.block_length > kMaxBlock) {
     Fail("'{}': landmark.block_length is {}, more than {}", name, landmark.block_length, kMaxBlock);
@@ -89,7 +89,12 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, const std::s
       landmark.xl_segment_length > kMaxPositions) {
     Fail("'{}': landmark.positional_jump, xl_segment_length or xl_cache_length is too large", name);
   }
+  if (landmark.local_layers > 0 && landmark.local_layers >= layers) {
+    Fail("'{}': landmark.local_layers is {}, but the model has {} layers, and one must read the memory", name,
+         landmark.local_layers, layers);
+  }
   const std::pair<bool, const char*> only_with_landmarks[] = {{miss.enabled, "context_miss"},
+                                                              {landmark.local_layers > 0, "local_layers"},
                                                               {memory.enabled, "memory_training"},
                                                               {landmark.positional_jump > 0, "positional_jump"}};
   for (const auto& [used, field] : only_with_landmarks) {
@@ -140,7 +145,7 @@ void ValidateModelConfig(const ModelConfig& config, const std::string& name) {
   if (config.torch_dtype != "float32" && config.torch_dtype != "float16" && config.torch_dtype != "bfloat16") {
     Fail("'{}': torch_dtype is '{}'; Cairn reads float32, float16 and bfloat16", name, config.torch_dtype);
   }
-  ValidateLandmark(config.landmark, config.vocab_size, name);
+  ValidateLandmark(config.landmark, config.vocab_size, config.num_hidden_layers, name);
 }
 
 std::vector<ExpectedTensor> ExpectedTensors(const ModelConfig& config) {

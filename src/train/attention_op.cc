@@ -210,6 +210,10 @@ void AttentionOp::Restore(std::span<const float> state) {
 std::unique_ptr<AttentionOp> MakeAttentionOp(const ModelConfig& config, size_t max_rows, size_t max_time) {
   if (config.landmark.attention == AttentionKind::kXl) return std::make_unique<XlOp>(config, max_rows, max_time);
   if (config.landmark.memory_training.enabled) return MakeMemoryOp(config, max_rows, max_time);
+  if (config.landmark.local_layers > 0) {
+    Fail("landmark.local_layers is {}, which needs landmark.memory_training: only there rows have chunks",
+         config.landmark.local_layers);
+  }
   return std::make_unique<CausalOp>(config, max_rows, max_time);
 }
 

@@ -56,7 +56,7 @@ class MemoryOp : public AttentionOp {
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
       const FusedSaved state = State(shape, c, saved);
       FusedForward(shape, LocalInput(qkv, first), Part(out, config_.query_size(), 0, first), &state);
-      if (c == 0) continue;
+      if (c == 0 || layer < config_.landmark.local_layers) continue;
       const auto memories = Memories(layer, qkv, nullptr, c);
       const RetrievalShape retrieval = Retrieval();
       ParallelFor(batch_.rows * config_.num_attention_heads, [&](size_t i, int) {
@@ -81,7 +81,8 @@ class MemoryOp : public AttentionOp {
                      Part(dqkv, width_, queries + config_.key_size(), first)});
     }
     // Then what was retrieved. A KV head's gradients are added up by one thread, in order.
-    for (size_t c = 1; c * chunk_time_ < batch_.time; ++c) {
+    const bool reads = layer >= config_.landmark.local_layers;
+    for (size_t c = 1; reads && c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
       const FusedSaved state = State(shape, c, saved);

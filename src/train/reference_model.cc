@@ -51,6 +51,7 @@ struct ReferenceModel::Layer {
   const Vector& v;
   const Vector& cached_k;
   const Vector& cached_v;
+  bool local;  // reads no memory
 };
 
 double ReferenceModel::Loss(std::span<const double> values, const EngineBatch& batch, const Cache* frozen,
@@ -76,7 +77,9 @@ double ReferenceModel::Loss(std::span<const double> values, const EngineBatch& b
       keep->keys.push_back(k);
       keep->values.push_back(v);
     }
-    const Vector attended = Attend({q, k, v, frozen ? frozen->keys[l] : k, frozen ? frozen->values[l] : v}, batch);
+    const Vector attended = Attend(
+        {q, k, v, frozen ? frozen->keys[l] : k, frozen ? frozen->values[l] : v, l < config_.landmark.local_layers},
+        batch);
     const Vector projected = Linear(w + at.o, attended, hidden, q_size);
     for (size_t i = 0; i < x.size(); ++i) x[i] += projected[i];
     const Vector h2 = RmsNorm(w + at.post_norm, x, hidden, config_.rms_norm_eps);
@@ -173,7 +176,7 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
   // The memory: first tokens of its blocks.
   std::vector<size_t> blocks;
-  if (chunk > 0) {
+  if (chunk > 0 && !layer.local) {
     for (const auto& [other, block] :
          DrawBatchDistractors(memory, batch.bank_key, row, chunk, batch.rows, batch.time / stride)) {
       blocks.push_back(other * batch.time + block * stride);
