@@ -10,7 +10,7 @@ namespace {
 // From so many landmarks on the bytes pay.
 constexpr size_t kInt8From = 512;
 // From so many on the hierarchy does: see docs/landmark-index.md for the measurements.
-constexpr size_t kHierarchicalFrom = 8192;
+constexpr size_t kHierarchicalFrom = 4096;
 // When an index of kAuto grows beyond its kind, it is looked at again every so many landmarks.
 constexpr size_t kReviewEvery = 64;
 

@@ -101,16 +101,16 @@ std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 // four best among the landmarks of books and among the clustered random keys of the tests; `--audit` measures it on
 // yours.
 struct HierarchicalOptions {
-  double visited = 0.25;        // leaves that a single query visits, as a part of all of them
+  double visited = 0.3;         // leaves that a single query visits, as a part of all of them
   size_t visited_min = 48;      // and at least so many
-  double left_out = 0.02;       // part of the keys' variance that sketches may leave out
+  double left_out = 0.01;       // part of the keys' variance that sketches may leave out
   size_t shortlist = 128;       // keys that are looked at again after their sketches
   size_t shortlist_part = 128;  // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
 
 struct IvfOptions {
-  double probed = 0.3;        // lists, as a part of all of them
+  double probed = 0.45;       // lists, as a part of all of them
   double lists = 4;           // for each square root of a landmark
   size_t exact_below = 4096;  // landmarks that need no lists
 };

@@ -2,6 +2,7 @@
 // and the keys themselves. Each level is asked only about what the one above finds promising. A key goes into the leaf
 // whose mean is nearest; a full leaf is split in two.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -19,7 +20,7 @@ namespace {
 constexpr size_t kLeaf = LandmarkPanels::kPanelColumns;  // most keys of a leaf
 constexpr size_t kBuiltLeaf = 48;                        // keys of a leaf that was just built
 constexpr size_t kFirst = 1024;                          // fewer keys are scanned
-// The directions of the sketches are taken anew whenever there are four times as many keys, up to so many.
+// The directions of the sketches are taken anew whenever there are twice as many keys, up to so many.
 constexpr size_t kSettled = 65536;
 // The best key of a leaf is expected so many deviations above its mean.
 constexpr float kDeviations = 2.0f;
@@ -84,8 +85,8 @@ struct Scratch {
   std::vector<uint8_t> chosen;
   std::vector<SketchQuery> queries, row_queries;
   std::vector<std::vector<uint32_t>> lists;
-  std::vector<uint32_t> steps, panels, which;
-  std::vector<int32_t> sums, found;
+  std::vector<uint32_t> panels, which;
+  std::vector<int32_t> sums, found, order;
   std::vector<std::pair<float, uint32_t>> ranked;
 
   static Scratch& Get() {
@@ -174,7 +175,7 @@ void HierarchicalIndex::Clear() {
 
 void HierarchicalIndex::Added() {
   if (keys_.size() < kFirst) return;
-  const bool grown = keys_.size() >= 4 * built_for_ && built_for_ < kSettled;
+  const bool grown = keys_.size() >= 2 * built_for_ && built_for_ < kSettled;
   // Erasing leaves holes.
   const bool thin = leaves() > 2 * kFewLeaves && leaves() * kLeaf > 4 * keys_.size();
   if (!sketch_ || grown || thin) {
@@ -413,29 +414,36 @@ void HierarchicalIndex::ChooseLeaves(size_t queries, Scratch& s) const {
   const auto wanted = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(count)));
   const size_t take = std::min(count, std::max(wanted, options_.visited_min));
   s.chosen.assign(count, 0);
-  s.steps.resize(count);
+  s.order.resize(count);
   for (size_t q = 0; q < queries; ++q) {
     float* promise = &s.promise[q * count];
     const float* spread = &s.spread[q * count];
-    constexpr float kMost = 1e30f;  // what is not finite must be looked at
+    // As integers of the same order, which are fast to compare; what is not finite must be looked at.
+    constexpr float kMost = 1e30f;
+    int32_t* order = s.order.data();
     for (size_t leaf = 0; leaf < count; ++leaf) {
       const float sum = promise[leaf] + kDeviations * std::sqrt(spread[leaf] > 0 ? spread[leaf] : 0.0f);
-      promise[leaf] = std::abs(sum) <= kMost ? sum : kMost;
+      const auto bits = std::bit_cast<int32_t>(std::abs(sum) <= kMost ? sum : kMost);
+      order[leaf] = bits ^ ((bits >> 31) & INT32_MAX);
     }
-    const auto [least_at, most_at] = std::minmax_element(promise, promise + count);
-    const float least = *least_at, most = *most_at;
-    // By counting: all that fall into the steps above, or into the same step as the last one wanted.
-    constexpr size_t kSteps = 512;
-    const float unit = most > least ? static_cast<float>(kSteps - 1) / (most - least) : 0.0f;
-    uint32_t of_step[kSteps] = {};
+    int32_t low = INT32_MAX, high = INT32_MIN;
     for (size_t leaf = 0; leaf < count; ++leaf) {
-      const auto step = static_cast<uint32_t>((promise[leaf] - least) * unit);
-      s.steps[leaf] = step;
-      ++of_step[step];
+      low = std::min(low, order[leaf]);
+      high = std::max(high, order[leaf]);
     }
-    size_t last = kSteps;
-    for (size_t taken = 0; taken < take && last > 0;) taken += of_step[--last];
-    for (size_t leaf = 0; leaf < count; ++leaf) s.chosen[leaf] |= static_cast<uint8_t>(s.steps[leaf] >= last);
+    // A threshold that `take` of them reach, or a few more.
+    for (int round = 0; round < 22 && low < high; ++round) {
+      const auto middle = static_cast<int32_t>((int64_t{low} + high + 1) / 2);
+      int32_t reached = 0;
+      for (size_t leaf = 0; leaf < count; ++leaf) reached += order[leaf] >= middle;
+      if (reached >= static_cast<int32_t>(take)) {
+        low = middle;
+        if (reached == static_cast<int32_t>(take)) break;
+      } else {
+        high = middle - 1;
+      }
+    }
+    for (size_t leaf = 0; leaf < count; ++leaf) s.chosen[leaf] |= static_cast<uint8_t>(order[leaf] >= low);
   }
   s.panels.clear();
   for (size_t leaf = 0; leaf < count; ++leaf) {
