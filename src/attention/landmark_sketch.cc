@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "attention/byte_dots-inl.h"
+#include "kernels/thread_scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -60,13 +61,10 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
   const ITag di;
   constexpr size_t kKeptRows = 4, kKeptSums = 1024;
   HWY_ALIGN int32_t some_sums[kRowsAtOnce * kColumns];
-  thread_local std::vector<int32_t> kept_sums;
   const bool keep = count <= kKeptRows && scan.panels.size() * count <= kKeptSums;
-  if (keep) kept_sums.resize(scan.panels.size() * count * kColumns + 16);
-  const auto aligned = (reinterpret_cast<uintptr_t>(kept_sums.data()) + 63) / 64 * 64;
-  const auto sums_of = [&](size_t i) {
-    return keep ? reinterpret_cast<int32_t*>(aligned) + i * count * kColumns : some_sums;
-  };
+  int32_t* kept_sums =
+      keep ? ThreadScratch<int32_t, class SketchSumsKept>(scan.panels.size() * count * kColumns) : nullptr;
+  const auto sums_of = [&](size_t i) { return keep ? kept_sums + i * count * kColumns : some_sums; };
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);

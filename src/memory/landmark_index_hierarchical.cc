@@ -128,6 +128,9 @@ class HierarchicalIndex : public LandmarkIndex {
   void Remove(size_t number);
   void Describe(size_t leaf);
   size_t Nearest(const float* coordinates) const;
+  float Coordinate(uint8_t byte, uint8_t doubled, size_t r) const {
+    return sketch_->units()[r] * static_cast<float>((byte - 128) * (1 << doubled));
+  }
   void Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
   void ChooseLeaves(size_t queries, Scratch& s) const;
@@ -284,9 +287,7 @@ void HierarchicalIndex::Split(size_t leaf) {
 }
 
 void HierarchicalIndex::Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const {
-  for (size_t r = 0; r < rank(); ++r) {
-    coordinates[r] = sketch_->units()[r] * static_cast<float>((bytes[r] - 128) * (1 << doubled));
-  }
+  for (size_t r = 0; r < rank(); ++r) coordinates[r] = Coordinate(bytes[r], doubled, r);
 }
 
 void HierarchicalIndex::Put(size_t leaf, uint32_t number, const uint8_t* bytes, uint8_t doubled) {
@@ -308,7 +309,7 @@ void HierarchicalIndex::Remove(size_t number) {
   const size_t leaf = place / kLeaf;
   const size_t last = leaf * kLeaf + --filled_[leaf];
   for (size_t r = 0; r < rank(); ++r) {
-    const float x = sketch_->units()[r] * static_cast<float>((*SketchByte(place, r) - 128) * (1 << doubled_[place]));
+    const float x = Coordinate(*SketchByte(place, r), doubled_[place], r);
     sums_[leaf * rank() + r] -= x;
     squares_[leaf * rank() + r] -= x * x;
     *SketchByte(place, r) = *SketchByte(last, r);

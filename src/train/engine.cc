@@ -42,9 +42,9 @@ Engine::Engine(const ModelConfig& config, const ParameterLayout& layout, const E
       options_(options),
       attention_(MakeAttentionOp(config, options.rows, options.time)),
       max_tokens_(options.rows * options.time + (config.landmark.context_miss.enabled ? 1 : 0)) {
+  if (options.choice) choice_ = std::make_unique<ChoiceLoss>(config, *options.choice, options.time);
   // A few megabytes of logits at a time: enough rows for an efficient product, few enough to stay in the caches.
   // All products of the head have this many rows, so the number of scored tokens never asks for a new kernel.
-  if (options.choice) choice_ = std::make_unique<ChoiceLoss>(config, *options.choice, options.time);
   const size_t limit = std::clamp<size_t>((size_t{4} << 20) / config.vocab_size, 64, 1024);
   const size_t scored = options.rows * options.time;
   head_chunks_ = DivideUp(scored, limit);
