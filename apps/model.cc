@@ -54,7 +54,9 @@ void PrintLandmark(const LandmarkConfig& landmark) {
   }
   fmt::print("landmark        attention {}, block length {}, landmark id {}", NameOf(landmark.attention),
              landmark.block_length, landmark.landmark_id);
-  if (landmark.local_layers > 0) fmt::print(", {} local layers", landmark.local_layers);
+  if (landmark.local_layers > 0) {
+    fmt::print(", {} local layers that see {} blocks back", landmark.local_layers, landmark.local_blocks);
+  }
   if (landmark.positional_jump > 0) fmt::print(", positional jumps up to {}", landmark.positional_jump);
   if (landmark.xl_cache_length > 0) fmt::print(", cache {}", landmark.xl_cache_length);
   fmt::print("\n");

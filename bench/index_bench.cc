@@ -176,7 +176,7 @@ std::vector<LandmarkSample> SampleLandmarks(const std::shared_ptr<const Inferenc
   const size_t group = config.num_attention_heads / config.num_key_value_heads;
   if (blocks <= source.session.top_k) Fail("the memory has {} blocks, too few to search", blocks);
   std::vector<LandmarkSample> samples;
-  for (size_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  for (size_t layer = config.landmark.local_layers; layer < config.num_hidden_layers; ++layer) {
     for (size_t h = 0; h < config.num_key_value_heads; ++h) {
       const LandmarkPanels& keys = session.Landmarks(layer, h).keys();
       if (!keys.uniform()) samples.push_back({layer, keys, {}});

@@ -176,7 +176,7 @@ TEST(Engine, TrainingWithMemory) {
   }
 }
 
-TEST(Engine, LocalLayersReadNoMemory) {
+TEST(Engine, LocalLayersChooseNothing) {
   ModelConfig c = SmallConfig();
   c.landmark.memory_training.enabled = true;
   c.landmark.memory_training.k = 2;
@@ -185,6 +185,10 @@ TEST(Engine, LocalLayersReadNoMemory) {
   c.landmark.local_layers = 1;
   const TestModel local(c, 2, 30);
   CheckAgainstReference(local);
+  for (const size_t blocks : {1, 2, 3, 9}) {
+    c.landmark.local_blocks = blocks;
+    CheckAgainstReference(TestModel(c, 2, 30));
+  }
   Engine a(reading.config, reading.layout, {.rows = 2, .time = 30});
   Engine b(local.config, local.layout, {.rows = 2, .time = 30});
   EXPECT_NE(a.Evaluate(reading.weights, reading.Batch()), b.Evaluate(local.weights, local.Batch()));

@@ -30,7 +30,7 @@ std::vector<Searched> Read(const std::shared_ptr<const InferenceModel>& model, s
   const ModelConfig& config = model->config();
   const size_t group = config.num_attention_heads / config.num_key_value_heads;
   std::vector<Searched> all;
-  for (size_t layer = 1; layer < config.num_hidden_layers; ++layer) {
+  for (size_t layer = std::max<size_t>(1, config.landmark.local_layers); layer < config.num_hidden_layers; ++layer) {
     const std::vector<float>& queries = session.LastQueries()[layer];
     for (size_t h = 0; h < config.num_key_value_heads; ++h) {
       Searched one{session.Landmarks(layer, h).keys(), {}};

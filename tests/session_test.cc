@@ -149,24 +149,34 @@ TEST(Session, OneChunkEqualsTheTrainingPass) {
   }
 }
 
-// The first layer reads no memory; the second chooses a few blocks, as it did in training.
+// The first layer reads the blocks before it, none or some; the second chooses a few, as it did in training.
 TEST(Session, ChunksEqualTrainingWithAMemory) {
-  ModelConfig config = TestConfig();
-  config.landmark.local_layers = 1;
-  config.landmark.memory_training.enabled = true;
-  config.landmark.memory_training.k = 2;
-  config.landmark.memory_training.chunk_length = 14;
-  const auto source = MildModel(config);
   const std::vector<int32_t> text = Text(126);
-  SessionOptions options = DefaultSessionOptions(config);
-  options.block_format = BlockFormat::kF32;
-  EXPECT_EQ(options.top_k, 2u);
-  Session session(InferenceModel::Load(source), options);
-  EXPECT_EQ(session.options().chunk_length, 14u);
-  const Rows rows = Read(session, text);
-  const Rows expected = TrainingLogits(*source, text);
-  for (size_t i = 0; i < text.size(); ++i) {
-    EXPECT_LT(Difference(std::span(rows[i]).first(32), std::span(expected[i]).first(32)), 2e-4) << "token " << i;
+  for (const size_t local_blocks : {0, 1, 3, 40}) {
+    for (const size_t chunk : {7, 14}) {
+      ModelConfig config = TestConfig();
+      config.landmark.local_layers = 1;
+      config.landmark.local_blocks = local_blocks;
+      config.landmark.memory_training.enabled = true;
+      config.landmark.memory_training.k = 2;
+      config.landmark.memory_training.chunk_length = chunk;
+      const auto source = MildModel(config);
+      SessionOptions options = DefaultSessionOptions(config);
+      options.block_format = BlockFormat::kF32;
+      EXPECT_EQ(options.top_k, 2u);
+      const Rows expected = TrainingLogits(*source, text);
+      // Chunks of one block are the same token by token.
+      for (const size_t piece : {size_t{126}, size_t{1}}) {
+        if (piece == 1 && chunk != 7) continue;
+        Session session(InferenceModel::Load(source), options);
+        EXPECT_EQ(session.options().chunk_length, chunk);
+        const Rows rows = Read(session, text, {piece});
+        for (size_t i = 0; i < text.size(); ++i) {
+          EXPECT_LT(Difference(std::span(rows[i]).first(32), std::span(expected[i]).first(32)), 2e-4)
+              << "token " << i << ", " << local_blocks << " blocks, chunk " << chunk << ", piece " << piece;
+        }
+      }
+    }
   }
 }
 

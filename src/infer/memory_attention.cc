@@ -94,6 +94,13 @@ std::vector<MemoryAttention::Unit> MemoryAttention::Units(const Chunk& chunk) co
   return units;
 }
 
+void MemoryAttention::ReserveTurns(size_t blocks) {
+  if (turns_ && turns_limit_ >= blocks) return;
+  // Room for the whole k, or for twice what is needed now: k may be far more than there will ever be blocks.
+  turns_limit_ = std::max(blocks, std::min(options_.top_k, 2 * blocks + 16) + 1);
+  turns_.emplace(options_.frequencies, options_.rotary, options_.block.columns(), turns_limit_);
+}
+
 void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   const size_t half = options_.dim / 2;
   const size_t blocks = memory.size();
@@ -101,11 +108,7 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   unfinished_ = memory.unfinished();
   chosen_count_ = options_.block.landmark ? std::min(options_.top_k, blocks) : 0;
   prefix_ = exact() ? 0 : chunk.prefix_blocks.value_or(blocks == 0 ? 0 : chosen_count_ + 1);
-  if (!exact() && (!turns_ || turns_limit_ < prefix_)) {
-    // Room for the whole k, or for twice what is needed now: k may be far more than there will ever be blocks.
-    turns_limit_ = std::max(prefix_, std::min(options_.top_k, 2 * prefix_ + 16) + 1);
-    turns_.emplace(options_.frequencies, options_.rotary, columns, turns_limit_);
-  }
+  if (!exact()) ReserveTurns(prefix_);
   // Slots: positions count from the start of the unfinished block, for only distances matter.
   const double base = exact() ? static_cast<double>(memory.total() * columns) : 0.0;
   cosine_.resize(chunk.time * half);
@@ -132,21 +135,22 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
 
 void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
   const size_t kv_heads = options_.kv_heads;
-  const size_t chosen_count = chosen_count_;
-  if (chunk.local) chosen_count_ = 0;
+  const size_t chosen_count = chosen_count_, prefix = prefix_;
+  if (chunk.local_blocks) TakeLatest(memory, chunk);
   AppendLocal(memory, chunk);
   if (chunk.miss_key != nullptr) {
     miss_key_.assign(chunk.miss_key, chunk.miss_key + kv_heads * options_.dim);
     RunRotary(1, {miss_key_.data(), miss_key_.size(), kv_heads, options_.dim, miss_cosine_.data(), miss_sine_.data(), 1,
                   options_.rotary == RotaryLayout::kInterleaved, false});
   }
-  if (chunk.ranking != nullptr && !chunk.local) Rank(memory, chunk);
+  if (chunk.ranking != nullptr && !chunk.local_blocks) Rank(memory, chunk);
   const bool inside_block = !options_.block.landmark || unfinished_ + chunk.time <= options_.block.columns();
   const bool few = chunk.time <= kFewRows && inside_block;
   const bool reads = options_.block.landmark ? chosen_count_ > 0 : memory.size() > 0;
-  const bool alone = options_.granularity == Granularity::kHeadAndToken && !options_.group_chooses_together;
+  const bool together = options_.granularity != Granularity::kHeadAndToken || options_.group_chooses_together;
+  const bool alone = !together && !chunk.local_blocks;
   if (!few) LocalTile(memory, chunk);
-  if (!alone && chosen_count_ > 0) {
+  if (together && !chunk.local_blocks && chosen_count_ > 0) {
     if (few) {
       ParallelFor(kv_heads, [&](size_t h, int) { LocalRows(memory, chunk, h); });
     }
@@ -159,7 +163,7 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     chunk.searched->assign(reads && alone ? chunk.time * options_.query_heads * options_.dim : 0, 0.0f);
   ParallelFor(units.size(), [&](size_t index, int) {
     const Unit& unit = units[index];
-    if (few && (alone || chosen_count_ == 0)) LocalRows(memory, chunk, unit.kv_head);
+    if (few && (alone || chunk.local_blocks || chosen_count_ == 0)) LocalRows(memory, chunk, unit.kv_head);
     if (reads && !options_.block.landmark) {
       ReadAll(memory, chunk, unit);
     } else if (reads) {
@@ -178,14 +182,28 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
         static_cast<size_t>(std::count(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(blocks_chosen_), 0.0f));
   }
   if (chunk.reads != nullptr) {
-    const size_t count = blocks_chosen_;
-    chunk.reads->chosen = chosen_count_;
+    // What stands near is read, but not chosen.
+    const size_t count = chunk.local_blocks ? 0 : blocks_chosen_;
+    chunk.reads->chosen = chunk.local_blocks ? 0 : chosen_count_;
     chunk.reads->blocks.assign(chosen_.begin(), chosen_.begin() + static_cast<ptrdiff_t>(count));
     for (int32_t& block : chunk.reads->blocks) block += static_cast<int32_t>(memory.forgotten());
     chunk.reads->gates.assign(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count));
   }
   StoreLocal(memory, chunk);
   chosen_count_ = chosen_count;
+  prefix_ = prefix;
+}
+
+// The choice of a local layer: the latest blocks, which stand where they stood in the text.
+void MemoryAttention::TakeLatest(const LayerMemory& memory, const Chunk& chunk) {
+  chosen_count_ = std::min(*chunk.local_blocks, memory.size());
+  if (!exact()) ReserveTurns(prefix_ = chosen_count_ + 1);
+  const size_t cells = chunk.time * options_.query_heads;
+  if (chosen_.size() < cells * chosen_count_) chosen_.resize(cells * chosen_count_);
+  Grow(gates_, cells * chosen_count_);
+  for (size_t i = 0; i < cells * chosen_count_; ++i) {
+    chosen_[i] = static_cast<int32_t>(memory.size() - chosen_count_ + i % chosen_count_);
+  }
 }
 
 // The chunk's keys and values join the unfinished block; queries and keys are rotated.

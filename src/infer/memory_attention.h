@@ -73,7 +73,8 @@ class MemoryAttention {
     // landmarks.
     std::vector<double>* ranking = nullptr;
     std::vector<float>* searched = nullptr;  // or null: gets the queries that old landmarks were searched with
-    bool local = false;                      // a layer that reads no memory
+    // A layer that chooses nothing but reads the latest so many blocks.
+    std::optional<size_t> local_blocks{};
   };
 
   // Prepares what all layers of a chunk share. `memory` is any layer's: all have the same number of blocks.
@@ -101,6 +102,8 @@ class MemoryAttention {
   bool exact() const { return options_.exact_positions || !options_.block.landmark; }
   void Turn(ptrdiff_t blocks, const float* query, float* to) const;
 
+  void ReserveTurns(size_t blocks);
+  void TakeLatest(const LayerMemory& memory, const Chunk& chunk);
   void AppendLocal(LayerMemory& memory, const Chunk& chunk);
   void LocalTile(LayerMemory& memory, const Chunk& chunk);
   void LocalRows(LayerMemory& memory, const Chunk& chunk, size_t kv_head);

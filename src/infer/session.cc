@@ -119,7 +119,8 @@ void Session::Reset() {
   const MemoryAttentionOptions attention = AttentionOptions(config, options_);
   layers_.clear();
   for (size_t l = 0; l < config.num_hidden_layers; ++l) {
-    layers_.emplace_back(attention.block, attention.kv_heads, attention.index);
+    const bool local = l < config.landmark.local_layers;
+    layers_.emplace_back(attention.block, attention.kv_heads, local ? std::nullopt : std::optional(attention.index));
   }
   cache_ = nullptr;
   file_blocks_.clear();
@@ -249,7 +250,8 @@ void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const L
     chunk.reads = options_.record_reads ? &reads_[l] : nullptr;
     chunk.ranking = ranking_;
     chunk.searched = options_.record_queries ? &queries_[l] : nullptr;
-    chunk.local = landmarks() && l < config.landmark.local_layers;
+    const bool local = landmarks() && l < config.landmark.local_layers;
+    chunk.local_blocks = local ? std::optional<size_t>(config.landmark.local_blocks) : std::nullopt;
     if (l == 0) attention_.Begin(layers_[l], chunk);
     attention_.Run(layers_[l], chunk);
     blocks_read_ += attention_.blocks_read();

@@ -112,7 +112,7 @@ class Session {
   // layers of the landmark's share. Leaves the session as it was.
   std::vector<double> RankBlocks(std::span<const int32_t> tokens);
 
-  // How layer `layer` finds the landmarks of KV head `kv_head`, with their keys.
+  // How layer `layer`, not a local one, finds the landmarks of KV head `kv_head`, with their keys.
   const LandmarkIndex& Landmarks(size_t layer, size_t kv_head) const { return layers_[layer].index(kv_head); }
   // The queries that the old landmarks of each layer were searched with in the last chunk, turned to slot 0:
   // [rows][query_head][dim]; empty without record_queries.

@@ -8,10 +8,11 @@
 
 namespace cairn {
 
-LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index)
-    : shape_(shape),
-      kv_heads_(kv_heads),
-      landmarks_(kv_heads, OwnedLandmarkIndex(index, shape.dim, shape.format != BlockFormat::kF32)) {}
+LayerMemory::LayerMemory(const BlockShape& shape, size_t kv_heads, std::optional<IndexKind> index)
+    : shape_(shape), kv_heads_(kv_heads) {
+  if (!index || !shape.landmark) return;
+  landmarks_.assign(kv_heads, OwnedLandmarkIndex(*index, shape.dim, shape.format != BlockFormat::kF32));
+}
 
 float* LayerMemory::LocalKeys(size_t rows) {
   if (keys_.size() < rows * row_floats()) {
@@ -39,7 +40,7 @@ void LayerMemory::Finish(size_t rows) {
     StoreBlock(shape_, &keys_[at], &values_[at], row, fresh[b]->data() + h * shape_.bytes());
   });
   // An index that is built anew uses all threads, so its head is not one of a parallel loop.
-  for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
+  for (size_t h = 0; h < landmarks_.size(); ++h) {
     for (size_t b = 0; b < finished; ++b) {
       landmarks_[h].Add(&keys_[(b * columns + shape_.tokens) * row + h * shape_.dim]);
     }
@@ -61,7 +62,7 @@ void LayerMemory::Attach(const std::shared_ptr<BlockCache>& cache, size_t layer,
   layer_ = layer;
   stored_.insert(stored_.end(), stored.begin(), stored.end());
   for (size_t b = 0; b < stored.size(); ++b) {
-    for (size_t h = 0; h < kv_heads_; ++h) landmarks_[h].Add(&landmarks[(b * kv_heads_ + h) * shape_.dim]);
+    for (size_t h = 0; h < landmarks_.size(); ++h) landmarks_[h].Add(&landmarks[(b * kv_heads_ + h) * shape_.dim]);
   }
 }
 
@@ -87,9 +88,7 @@ void LayerMemory::KeepLatest(size_t limit) {
   stored_.erase(stored_.begin(), stored_.begin() + static_cast<ptrdiff_t>(from_file));
   blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(extra - from_file));
   forgotten_ += extra;
-  if (shape_.landmark) {
-    for (OwnedLandmarkIndex& index : landmarks_) index.EraseFront(extra);
-  }
+  for (OwnedLandmarkIndex& index : landmarks_) index.EraseFront(extra);
 }
 
 void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
@@ -106,7 +105,7 @@ void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
   for (size_t h = 0; h < kv_heads_; ++h) {
     LoadBlock(shape_, pin.data() + h * shape_.bytes(), unfinished, row_floats(), &keys_[h * shape_.dim],
               &values_[h * shape_.dim]);
-    if (shape_.landmark) landmarks_[h].Truncate(kept);
+    if (indexed()) landmarks_[h].Truncate(kept);
   }
   blocks_.resize(kept - std::min(kept, stored_.size()));
   stored_.resize(std::min(kept, stored_.size()));
@@ -126,7 +125,7 @@ void LayerMemory::FillWithCopies(size_t blocks, uint64_t seed) {
   Random random(seed);
   std::vector<float> key(shape_.dim);
   for (size_t index = 0; index < wanted; ++index) {
-    for (size_t h = 0; h < kv_heads_ && shape_.landmark; ++h) {
+    for (size_t h = 0; h < landmarks_.size(); ++h) {
       landmarks(h).Read(index % originals, key.data());
       for (float& x : key) x *= 1.0f + 0.5f * static_cast<float>(random.Uniform() - 0.5);
       landmarks_[h].Add(key.data());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attention/block_kernels.h"
@@ -15,7 +16,8 @@ namespace cairn {
 // their landmarks.
 class LayerMemory {
  public:
-  LayerMemory(const BlockShape& shape, size_t kv_heads, IndexKind index = IndexKind::kAuto);
+  // Without an index nothing is chosen here, and landmarks are not kept in RAM.
+  LayerMemory(const BlockShape& shape, size_t kv_heads, std::optional<IndexKind> index = IndexKind::kAuto);
 
   const BlockShape& shape() const { return shape_; }
   size_t kv_heads() const { return kv_heads_; }
@@ -31,7 +33,8 @@ class LayerMemory {
   }
   // Starts to read blocks that are not in RAM.
   void Prefetch(std::span<const int32_t> indexes) const;
-  // Only of blocks with landmarks.
+  // Only of blocks with landmarks, and with an index.
+  bool indexed() const { return !landmarks_.empty(); }
   const LandmarkIndex& index(size_t kv_head) const { return *landmarks_[kv_head]; }
   const LandmarkPanels& landmarks(size_t kv_head) const { return landmarks_[kv_head]->keys(); }
 
@@ -72,7 +75,7 @@ class LayerMemory {
   std::vector<uint32_t> stored_;       // blocks in the file, before those in RAM
   std::vector<Data> blocks_;
   size_t forgotten_ = 0;
-  std::vector<OwnedLandmarkIndex> landmarks_;  // one a KV head
+  std::vector<OwnedLandmarkIndex> landmarks_;  // one a KV head, or none
   size_t unfinished_ = 0;
   std::vector<float> keys_, values_;
 };

@@ -19,6 +19,7 @@ constexpr size_t kMaxHeadDim = size_t{1} << 14;
 constexpr size_t kMaxQuery = size_t{1} << 22;
 constexpr size_t kMaxPositions = 0xffffffff;
 constexpr size_t kMaxBlock = size_t{1} << 20;
+constexpr size_t kMaxLocalBlocks = 1024;
 
 void CheckSize(size_t value, size_t high, const char* field, const std::string& name) {
   if (value < 1 || value > high) Fail("'{}': {} is {}, which is not from 1 to {}", name, field, value, high);
@@ -92,6 +93,16 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, size_t layer
   if (landmark.local_layers > 0 && landmark.local_layers >= layers) {
     Fail("'{}': landmark.local_layers is {}, but the model has {} layers, and one must read the memory", name,
          landmark.local_layers, layers);
+  }
+  if (landmark.local_blocks > 0 && landmark.local_layers == 0) {
+    Fail("'{}': landmark.local_blocks is {}, but no layer is local: set landmark.local_layers", name,
+         landmark.local_blocks);
+  }
+  if (landmark.local_layers > 0 && miss.enabled) {
+    Fail("'{}': landmark.local_layers cannot be combined with context_miss", name);
+  }
+  if (landmark.local_blocks > kMaxLocalBlocks) {
+    Fail("'{}': landmark.local_blocks is {}, more than {}", name, landmark.local_blocks, kMaxLocalBlocks);
   }
   const std::pair<bool, const char*> only_with_landmarks[] = {{miss.enabled, "context_miss"},
                                                               {landmark.local_layers > 0, "local_layers"},

@@ -224,6 +224,7 @@ LandmarkConfig ParseLandmark(const Json& section, const std::string& name) {
   Set(landmark.block_length, fields.Size("block_length"));
   Set(landmark.landmark_id, fields.Integer("landmark_id"));
   Set(landmark.local_layers, fields.Size("local_layers"));
+  Set(landmark.local_blocks, fields.Size("local_blocks"));
   Set(landmark.positional_jump, fields.Size("positional_jump"));
   Set(landmark.xl_segment_length, fields.Size("xl_segment_length"));
   Set(landmark.xl_cache_length, fields.Size("xl_cache_length"));
@@ -287,6 +288,7 @@ nlohmann::ordered_json LandmarkToJson(const LandmarkConfig& landmark) {
   if (landmark.block_length > 0) out["block_length"] = landmark.block_length;
   if (landmark.landmark_id >= 0) out["landmark_id"] = landmark.landmark_id;
   if (landmark.local_layers > 0) out["local_layers"] = landmark.local_layers;
+  if (landmark.local_blocks > 0) out["local_blocks"] = landmark.local_blocks;
   if (landmark.positional_jump > 0) out["positional_jump"] = landmark.positional_jump;
   if (landmark.xl_segment_length > 0) out["xl_segment_length"] = landmark.xl_segment_length;
   if (landmark.xl_cache_length > 0) out["xl_cache_length"] = landmark.xl_cache_length;

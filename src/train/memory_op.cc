@@ -53,9 +53,9 @@ class MemoryOp : public AttentionOp {
                   false);
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
-      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
+      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first), Seen(layer, c));
       const FusedSaved state = State(shape, c, saved);
-      FusedForward(shape, LocalInput(qkv, first), Part(out, config_.query_size(), 0, first), &state);
+      FusedForward(shape, LocalInput(qkv, first, shape.prefix), Part(out, config_.query_size(), 0, first), &state);
       if (c == 0 || layer < config_.landmark.local_layers) continue;
       const auto memories = Memories(layer, qkv, nullptr, c);
       const RetrievalShape retrieval = Retrieval();
@@ -74,11 +74,14 @@ class MemoryOp : public AttentionOp {
     // The local attention overwrites all gradients; its state is that of the whole home group, so it is exact as it is.
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
-      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
-      FusedBackward(shape, LocalInput(qkv, first), Part(out, queries, 0, first), Part(dout, queries, 0, first),
-                    State(shape, c, saved),
-                    {Part(dqkv, width_, 0, first), Part(dqkv, width_, queries, first),
-                     Part(dqkv, width_, queries + config_.key_size(), first)});
+      const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first), Seen(layer, c));
+      const size_t keys = first - shape.prefix;
+      KeepGradients(dqkv, keys, shape.prefix);
+      FusedBackward(shape, LocalInput(qkv, first, shape.prefix), Part(out, queries, 0, first),
+                    Part(dout, queries, 0, first), State(shape, c, saved),
+                    {Part(dqkv, width_, 0, first), Part(dqkv, width_, queries, keys),
+                     Part(dqkv, width_, queries + config_.key_size(), keys)});
+      AddKeptGradients(dqkv, keys, shape.prefix);
     }
     // Then what was retrieved. A KV head's gradients are added up by one thread, in order.
     const bool reads = layer >= config_.landmark.local_layers;
@@ -148,12 +151,37 @@ class MemoryOp : public AttentionOp {
     ptrdiff_t index;
   };
 
-  AttentionShape LocalShape(size_t rows, size_t time) const {
+  // Positions before a chunk that the layer sees whether chosen or not.
+  size_t Seen(size_t layer, size_t chunk) const {
+    if (layer >= config_.landmark.local_layers) return 0;
+    return std::min(chunk * chunk_time_, config_.landmark.local_blocks * stride_);
+  }
+
+  // What later chunks add to the keys and values of `count` positions must outlive the pass that overwrites them.
+  void KeepGradients(const float* dqkv, size_t first, size_t count) {
+    const size_t n = 2 * config_.key_size();
+    kept_.resize(batch_.rows * count * n);
+    for (size_t i = 0; i < batch_.rows * count; ++i) {
+      const size_t position = i / count * batch_.time + first + i % count;
+      std::copy_n(dqkv + position * width_ + config_.query_size(), n, &kept_[i * n]);
+    }
+  }
+  void AddKeptGradients(float* dqkv, size_t first, size_t count) const {
+    const size_t n = 2 * config_.key_size();
+    for (size_t i = 0; i < batch_.rows * count; ++i) {
+      const size_t position = i / count * batch_.time + first + i % count;
+      float* to = dqkv + position * width_ + config_.query_size();
+      for (size_t j = 0; j < n; ++j) to[j] += kept_[i * n + j];
+    }
+  }
+
+  AttentionShape LocalShape(size_t rows, size_t time, size_t prefix = 0) const {
     AttentionShape shape;
     shape.batch = rows;
     shape.query_heads = config_.num_attention_heads;
     shape.kv_heads = config_.num_key_value_heads;
     shape.time = time;
+    shape.prefix = prefix;
     shape.dim = config_.head_dim;
     shape.block_length = length_;
     return shape;
@@ -173,11 +201,11 @@ class MemoryOp : public AttentionOp {
     return {data + (row * batch_.time + first) * width + offset, 0, config_.head_dim, width};
   }
 
-  FusedInput LocalInput(const float* qkv, size_t first) const {
+  FusedInput LocalInput(const float* qkv, size_t first, size_t prefix) const {
     const size_t queries = config_.query_size();
     return {Part(qkv, width_, 0, first),
-            Part(qkv, width_, queries, first),
-            Part(qkv, width_, queries + config_.key_size(), first),
+            Part(qkv, width_, queries, first - prefix),
+            Part(qkv, width_, queries + config_.key_size(), first - prefix),
             {}};
   }
 
@@ -270,6 +298,7 @@ class MemoryOp : public AttentionOp {
   const BlockTurns turns_;
   std::vector<std::deque<BankBlock>> bank_;  // per layer
   AttentionBatch batch_{};
+  std::vector<float> kept_;
 };
 
 }  // namespace

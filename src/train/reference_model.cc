@@ -176,14 +176,16 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
   // The memory: first tokens of its blocks.
   std::vector<size_t> blocks;
+  const size_t before = first / stride;
+  const size_t seen = layer.local ? std::min(before, config_.landmark.local_blocks) : before;
   if (chunk > 0 && !layer.local) {
     for (const auto& [other, block] :
          DrawBatchDistractors(memory, batch.bank_key, row, chunk, batch.rows, batch.time / stride)) {
       blocks.push_back(other * batch.time + block * stride);
     }
-    for (size_t b = 0; b < first / stride; ++b) blocks.push_back(row * batch.time + b * stride);
   }
-  const size_t count = blocks.size(), top_k = std::min(memory.k, count);
+  for (size_t b = before - seen; b < before; ++b) blocks.push_back(row * batch.time + b * stride);
+  const size_t count = blocks.size(), top_k = layer.local ? count : std::min(memory.k, count);
   const size_t start = count == 0 ? 0 : (top_k + 1) * stride;
   const auto rotate = [&](const double* from, size_t position) {
     Vector to(dim);
@@ -204,7 +206,7 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return landmark_scores[a] > landmark_scores[b]; });
   // Half of the choices are distractors where there are some; a single choice is free.
-  const size_t foreign = count - std::min(count, first / stride);
+  const size_t foreign = count - seen;
   size_t left_foreign = top_k < 2 ? top_k : DistractorsChosen(top_k, foreign, count - foreign);
   size_t left_own = top_k < 2 ? top_k : top_k - left_foreign;
   for (const size_t m : order) {
