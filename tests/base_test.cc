@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <numeric>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/aligned.h"
@@ -156,6 +158,8 @@ TEST_P(ThreadsTest, ThrowsAgainAndStaysUsable) {
   const auto body = [&](size_t index, int) {
     ++calls;
     if (index == 3) Fail("index {}", index);
+    // Slow enough that the failure is noticed even where its thread has to wait for a core.
+    if (index > 3) std::this_thread::sleep_for(std::chrono::microseconds(1));
   };
   EXPECT_EQ(MessageOf<Error>([&] { ParallelFor(100000, body); }), "index 3");
   EXPECT_LT(calls, 100000);
