@@ -21,15 +21,24 @@ namespace fs = std::filesystem;
 class MemorySession : public testing::Test {
  protected:
   MemorySession() {
+    options_.top_k = 3;
+    options_.chunk_length = 14;
+    LoadModel(false);
+  }
+
+  // With a first layer that reads the two blocks before its chunk, or one that chooses like all.
+  void LoadModel(bool local) {
     ModelConfig config = ApiConfig();
+    if (local) {
+      config.landmark.local_layers = 1;
+      config.landmark.local_blocks = 2;
+    }
     auto tensors = RandomTensors(config, 3);
     for (auto& [name, tensor] : tensors) {
       if (tensor.shape().size() == 1 || name == "model.embed_tokens.weight") continue;
       for (float& value : tensor.span()) value *= 1.5f / std::sqrt(static_cast<float>(tensor.shape()[1]));
     }
     model_ = InferenceModel::Load(MakeModelSource(config, std::move(tensors)));
-    options_.top_k = 3;
-    options_.chunk_length = 14;
   }
 
   std::string Text(size_t lines, int first = 0) const {
@@ -83,23 +92,26 @@ class MemorySession : public testing::Test {
 };
 
 TEST_F(MemorySession, AnswersAreThoseOfASessionInRam) {
-  for (const BlockFormat format : {BlockFormat::kF32, BlockFormat::kF16, BlockFormat::kInt8}) {
-    options_.block_format = format;
-    const fs::path path = scratch_ / fmt::format("{}.cairn", NameOf(format));
-    Add(path, "a", Text(30));
-    Add(path, "b", Text(17, 1000));
-    Session ram = InRam({Text(30), Text(17, 1000)});
-    const size_t before = ram.tokens().size();
-    const std::vector<float> expected = Answer(ram);
-    // From nothing but the blocks in use to everything.
-    for (const size_t budget : {size_t{0}, size_t{20000}, size_t{1} << 30}) {
-      Session session = Open(path, budget);
-      EXPECT_EQ(session.tokens().size(), before);
-      EXPECT_EQ(Answer(session), expected) << NameOf(format) << " " << budget;
-      const BlockCache::Counters counters = session.cache()->counters();
-      EXPECT_GT(counters.misses + counters.prefetched, 0u);
-      if (budget == 20000) {
-        EXPECT_LE(counters.bytes_held, 40000u);
+  for (const bool local : {false, true}) {
+    LoadModel(local);
+    for (const BlockFormat format : {BlockFormat::kF32, BlockFormat::kF16, BlockFormat::kInt8}) {
+      options_.block_format = format;
+      const fs::path path = scratch_ / fmt::format("{}-{}.cairn", NameOf(format), local);
+      Add(path, "a", Text(30));
+      Add(path, "b", Text(17, 1000));
+      Session ram = InRam({Text(30), Text(17, 1000)});
+      const size_t before = ram.tokens().size();
+      const std::vector<float> expected = Answer(ram);
+      // From nothing but the blocks in use to everything.
+      for (const size_t budget : {size_t{0}, size_t{20000}, size_t{1} << 30}) {
+        Session session = Open(path, budget);
+        EXPECT_EQ(session.tokens().size(), before);
+        EXPECT_EQ(Answer(session), expected) << NameOf(format) << " " << budget;
+        const BlockCache::Counters counters = session.cache()->counters();
+        EXPECT_GT(counters.misses + counters.prefetched, 0u);
+        if (budget == 20000) {
+          EXPECT_LE(counters.bytes_held, 40000u);
+        }
       }
     }
   }
@@ -107,26 +119,30 @@ TEST_F(MemorySession, AnswersAreThoseOfASessionInRam) {
 
 TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
   const std::string text = Text(60);
-  Add(scratch_ / "whole.cairn", "a", text);
-  const MemoryFile whole(scratch_ / "whole.cairn");
-  std::vector<std::byte> one(whole.identity().record_bytes()), other(one.size());
-  for (const size_t stop : {1, 2, 5}) {
-    const fs::path path = scratch_ / fmt::format("{}.cairn", stop);
-    EXPECT_EQ(Add(path, "a", text, stop).blocks, 2 * stop);
-    EXPECT_FALSE(MemoryFile(path).sources()[0].complete);
-    EXPECT_EQ(Add(path, "a", text, 3).state, IngestResult::State::kResumed);
-    EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kResumed);
-    EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kAlreadyThere);
-    const MemoryFile file(path);
-    ASSERT_EQ(file.blocks(), whole.blocks());
-    EXPECT_TRUE(file.sources()[0].complete);
-    for (size_t b = 0; b < file.blocks(); ++b) {
-      EXPECT_EQ(file.ReadTokens(b), whole.ReadTokens(b));
-      EXPECT_EQ(file.spans()[b].first_byte, whole.spans()[b].first_byte);
-      for (size_t l = 0; l < 2; ++l) {
-        whole.ReadRecord(b, l, one.data());
-        file.ReadRecord(b, l, other.data());
-        ASSERT_EQ(one, other) << "block " << b << " layer " << l;
+  for (const bool local : {false, true}) {
+    LoadModel(local);
+    const ScratchDirectory scratch{SmallFilesDirectory()};
+    Add(scratch / "whole.cairn", "a", text);
+    const MemoryFile whole(scratch / "whole.cairn");
+    std::vector<std::byte> one(whole.identity().record_bytes()), other(one.size());
+    for (const size_t stop : {1, 2, 5}) {
+      const fs::path path = scratch / fmt::format("{}.cairn", stop);
+      EXPECT_EQ(Add(path, "a", text, stop).blocks, 2 * stop);
+      EXPECT_FALSE(MemoryFile(path).sources()[0].complete);
+      EXPECT_EQ(Add(path, "a", text, 3).state, IngestResult::State::kResumed);
+      EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kResumed);
+      EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kAlreadyThere);
+      const MemoryFile file(path);
+      ASSERT_EQ(file.blocks(), whole.blocks());
+      EXPECT_TRUE(file.sources()[0].complete);
+      for (size_t b = 0; b < file.blocks(); ++b) {
+        EXPECT_EQ(file.ReadTokens(b), whole.ReadTokens(b));
+        EXPECT_EQ(file.spans()[b].first_byte, whole.spans()[b].first_byte);
+        for (size_t l = 0; l < 2; ++l) {
+          whole.ReadRecord(b, l, one.data());
+          file.ReadRecord(b, l, other.data());
+          ASSERT_EQ(one, other) << "block " << b << " layer " << l;
+        }
       }
     }
   }

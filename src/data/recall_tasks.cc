@@ -40,9 +40,13 @@ std::string Fill(std::string_view pattern, const std::map<char, std::string>& pa
   return text;
 }
 
+// Numbers of few different digits are as frequent as others: only they show whether a reader knows how far it has read,
+// or merely what stood after the last digit (48948, 32333).
 std::string Digits(size_t count, Random& random) {
   std::string text(1, static_cast<char>('1' + random.Below(9)));
-  while (text.size() < count) text += static_cast<char>('0' + random.Below(10));
+  std::string digits = "0123456789";
+  if (Chance(0.5, random)) digits = {text[0], digits[random.Below(10)], digits[random.Below(10)]};
+  while (text.size() < count) text += digits[random.Below(digits.size())];
   return text;
 }
 

@@ -405,10 +405,12 @@ void Session::SaveBlocks(MemoryWriter& writer, std::vector<BlockSpan> spans, con
   std::vector<float> key(model_->config().head_dim);
   for (size_t b = first; b < first + count; ++b) {
     for (const LayerMemory& layer : layers_) {
+      std::fill(key.begin(), key.end(), 0.0f);
       pins.push_back(layer.Pin(b));
       segment.records.push_back(pins.back().data());
       for (size_t h = 0; h < heads; ++h) {
-        layer.landmarks(h).Read(b, key.data());
+        // A layer that chooses nothing keeps no landmarks: zeros stand for them.
+        if (layer.indexed()) layer.landmarks(h).Read(b, key.data());
         segment.landmarks.insert(segment.landmarks.end(), key.begin(), key.end());
       }
     }
