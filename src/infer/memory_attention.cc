@@ -94,11 +94,16 @@ std::vector<MemoryAttention::Unit> MemoryAttention::Units(const Chunk& chunk) co
   return units;
 }
 
-void MemoryAttention::ReserveTurns(size_t blocks) {
-  if (turns_ && turns_limit_ >= blocks) return;
-  // Room for the whole k, or for twice what is needed now: k may be far more than there will ever be blocks.
-  turns_limit_ = std::max(blocks, std::min(options_.top_k, 2 * blocks + 16) + 1);
-  turns_.emplace(options_.frequencies, options_.rotary, options_.block.columns(), turns_limit_);
+// For `chosen_count_` blocks a row and head, `prefix_` blocks before the chunk.
+void MemoryAttention::ReserveChoice(size_t rows) {
+  if (!exact() && (!turns_ || turns_limit_ < prefix_)) {
+    // Room for the whole k, or for twice what is needed now: k may be far more than there will ever be blocks.
+    turns_limit_ = std::max(prefix_, std::min(options_.top_k, 2 * prefix_ + 16) + 1);
+    turns_.emplace(options_.frequencies, options_.rotary, options_.block.columns(), turns_limit_);
+  }
+  const size_t choices = rows * options_.query_heads * chosen_count_;
+  if (chosen_.size() < choices) chosen_.resize(choices);
+  Grow(gates_, choices);
 }
 
 void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
@@ -108,7 +113,7 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   unfinished_ = memory.unfinished();
   chosen_count_ = options_.block.landmark ? std::min(options_.top_k, blocks) : 0;
   prefix_ = exact() ? 0 : chunk.prefix_blocks.value_or(blocks == 0 ? 0 : chosen_count_ + 1);
-  if (!exact()) ReserveTurns(prefix_);
+  ReserveChoice(chunk.time);
   // Slots: positions count from the start of the unfinished block, for only distances matter.
   const double base = exact() ? static_cast<double>(memory.total() * columns) : 0.0;
   cosine_.resize(chunk.time * half);
@@ -122,8 +127,6 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   });
   const size_t cells = chunk.time * options_.query_heads;
   for (std::vector<float>* values : {&max_, &sum_}) Grow(*values, cells);
-  if (chosen_.size() < cells * chosen_count_) chosen_.resize(cells * chosen_count_);
-  Grow(gates_, cells * chosen_count_);
   if (chunk.miss_key == nullptr) return;
   // At position -1; slots stand between it and the chunk.
   miss_cosine_.resize(half);
@@ -147,10 +150,11 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
   const bool inside_block = !options_.block.landmark || unfinished_ + chunk.time <= options_.block.columns();
   const bool few = chunk.time <= kFewRows && inside_block;
   const bool reads = options_.block.landmark ? chosen_count_ > 0 : memory.size() > 0;
-  const bool together = options_.granularity != Granularity::kHeadAndToken || options_.group_chooses_together;
-  const bool alone = !together && !chunk.local_blocks;
+  const bool separate = options_.granularity == Granularity::kHeadAndToken && !options_.group_chooses_together;
+  const bool alone = separate && !chunk.local_blocks;
+  const bool together = !separate && !chunk.local_blocks && chosen_count_ > 0;
   if (!few) LocalTile(memory, chunk);
-  if (together && !chunk.local_blocks && chosen_count_ > 0) {
+  if (together) {
     if (few) {
       ParallelFor(kv_heads, [&](size_t h, int) { LocalRows(memory, chunk, h); });
     }
@@ -163,7 +167,7 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     chunk.searched->assign(reads && alone ? chunk.time * options_.query_heads * options_.dim : 0, 0.0f);
   ParallelFor(units.size(), [&](size_t index, int) {
     const Unit& unit = units[index];
-    if (few && (alone || chunk.local_blocks || chosen_count_ == 0)) LocalRows(memory, chunk, unit.kv_head);
+    if (few && !together) LocalRows(memory, chunk, unit.kv_head);
     if (reads && !options_.block.landmark) {
       ReadAll(memory, chunk, unit);
     } else if (reads) {
@@ -197,11 +201,9 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
 // The choice of a local layer: the latest blocks, which stand where they stood in the text.
 void MemoryAttention::TakeLatest(const LayerMemory& memory, const Chunk& chunk) {
   chosen_count_ = std::min(*chunk.local_blocks, memory.size());
-  if (!exact()) ReserveTurns(prefix_ = chosen_count_ + 1);
-  const size_t cells = chunk.time * options_.query_heads;
-  if (chosen_.size() < cells * chosen_count_) chosen_.resize(cells * chosen_count_);
-  Grow(gates_, cells * chosen_count_);
-  for (size_t i = 0; i < cells * chosen_count_; ++i) {
+  if (!exact()) prefix_ = chosen_count_ + 1;
+  ReserveChoice(chunk.time);
+  for (size_t i = 0; i < chunk.time * options_.query_heads * chosen_count_; ++i) {
     chosen_[i] = static_cast<int32_t>(memory.size() - chosen_count_ + i % chosen_count_);
   }
 }

@@ -102,7 +102,7 @@ class MemoryAttention {
   bool exact() const { return options_.exact_positions || !options_.block.landmark; }
   void Turn(ptrdiff_t blocks, const float* query, float* to) const;
 
-  void ReserveTurns(size_t blocks);
+  void ReserveChoice(size_t rows);
   void TakeLatest(const LayerMemory& memory, const Chunk& chunk);
   void AppendLocal(LayerMemory& memory, const Chunk& chunk);
   void LocalTile(LayerMemory& memory, const Chunk& chunk);

@@ -402,16 +402,15 @@ void Session::SaveBlocks(MemoryWriter& writer, std::vector<BlockSpan> spans, con
   segment.tokens.assign(tokens_.begin() + static_cast<ptrdiff_t>(first * length),
                         tokens_.begin() + static_cast<ptrdiff_t>((first + count) * length));
   std::vector<BlockPin> pins;
-  std::vector<float> key(model_->config().head_dim);
+  // Zeros stand for the landmarks of layers that keep none.
+  segment.landmarks.resize(count * layers_.size() * heads * model_->config().head_dim);
+  float* key = segment.landmarks.data();
   for (size_t b = first; b < first + count; ++b) {
     for (const LayerMemory& layer : layers_) {
-      std::fill(key.begin(), key.end(), 0.0f);
       pins.push_back(layer.Pin(b));
       segment.records.push_back(pins.back().data());
-      for (size_t h = 0; h < heads; ++h) {
-        // A layer that chooses nothing keeps no landmarks: zeros stand for them.
-        if (layer.indexed()) layer.landmarks(h).Read(b, key.data());
-        segment.landmarks.insert(segment.landmarks.end(), key.begin(), key.end());
+      for (size_t h = 0; h < heads; ++h, key += model_->config().head_dim) {
+        if (layer.indexed()) layer.landmarks(h).Read(b, key);
       }
     }
   }

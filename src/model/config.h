@@ -59,11 +59,10 @@ struct MemoryTrainingConfig {
 // The `landmark` section. Without one the model is an ordinary one: full attention and no landmark token.
 struct LandmarkConfig {
   AttentionKind attention = AttentionKind::kFull;
-  size_t block_length = 0;   // L, ordinary tokens of a block; 0 = none
-  int64_t landmark_id = -1;  // token id of the landmark; -1 = none
-  size_t local_layers =
-      0;  // the first layers, which attend to their chunk and the blocks before it, not to chosen ones
-  size_t local_blocks = 0;       // so many blocks before it
+  size_t block_length = 0;       // L, ordinary tokens of a block; 0 = none
+  int64_t landmark_id = -1;      // token id of the landmark; -1 = none
+  size_t local_layers = 0;       // the first layers, which choose nothing: they see their chunk and what is before it,
+  size_t local_blocks = 0;       // so many blocks
   size_t positional_jump = 0;    // J: positions jump by 1 .. J after each landmark in training; 0 = never
   size_t xl_segment_length = 0;  // xl: positions of a segment in training; 0 = the whole row
   size_t xl_cache_length = 0;    // xl: positions kept of the previous segment; 0 = all of it

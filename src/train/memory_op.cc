@@ -161,18 +161,18 @@ class MemoryOp : public AttentionOp {
   void KeepGradients(const float* dqkv, size_t first, size_t count) {
     const size_t n = 2 * config_.key_size();
     kept_.resize(batch_.rows * count * n);
-    for (size_t i = 0; i < batch_.rows * count; ++i) {
-      const size_t position = i / count * batch_.time + first + i % count;
-      std::copy_n(dqkv + position * width_ + config_.query_size(), n, &kept_[i * n]);
-    }
+    for (size_t i = 0; i < batch_.rows * count; ++i) std::copy_n(dqkv + KeyAt(first, count, i), n, &kept_[i * n]);
   }
   void AddKeptGradients(float* dqkv, size_t first, size_t count) const {
     const size_t n = 2 * config_.key_size();
     for (size_t i = 0; i < batch_.rows * count; ++i) {
-      const size_t position = i / count * batch_.time + first + i % count;
-      float* to = dqkv + position * width_ + config_.query_size();
+      float* to = dqkv + KeyAt(first, count, i);
       for (size_t j = 0; j < n; ++j) to[j] += kept_[i * n + j];
     }
+  }
+  // Keys and values of the i-th of the `count` positions from `first` on of every row.
+  size_t KeyAt(size_t first, size_t count, size_t i) const {
+    return (i / count * batch_.time + first + i % count) * width_ + config_.query_size();
   }
 
   AttentionShape LocalShape(size_t rows, size_t time, size_t prefix = 0) const {
