@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/aligned.h"
+#include "base/checked.h"
 #include "base/random.h"
 #include "memory/key_sketch.h"
 
@@ -107,6 +108,34 @@ TEST(LandmarkSketch, ThresholdsLetAboutAsManyThroughAsWanted) {
     EXPECT_GT(mean, 0.75 * static_cast<double>(wanted));
     EXPECT_LT(mean, 1.35 * static_cast<double>(wanted));
   }
+}
+
+TEST(LandmarkSketch, TheMostPromisingPanelsAreMarked) {
+  Random random(6);
+  for (const size_t count : {1, 3, 16, 17, 50, 500, 511}) {
+    std::vector<float> mean = Normals(random, count), variance = Normals(random, count);
+    for (float& x : variance) x = x * x;
+    variance[0] = -1e-7f;  // rounding
+    if (count > 20) mean[20] = NAN;
+    std::vector<float> sums(count);
+    for (size_t i = 0; i < count; ++i) {
+      sums[i] = i == 20 ? INFINITY : mean[i] + 2 * std::sqrt(std::max(0.0f, variance[i]));
+    }
+    for (const size_t take : {size_t{1}, DivideUp(count, 3), count}) {
+      std::vector<uint8_t> chosen(count);
+      MarkPromising({mean, variance, 2.0f}, take, chosen.data());
+      EXPECT_EQ(static_cast<size_t>(std::count(chosen.begin(), chosen.end(), 1)), take);
+      float least = INFINITY, most = -INFINITY;  // chosen, and not
+      for (size_t i = 0; i < count; ++i) {
+        if (chosen[i] != 0) least = std::min(least, sums[i]);
+        if (chosen[i] == 0) most = std::max(most, sums[i]);
+      }
+      EXPECT_GT(least, most) << count << " " << take;
+    }
+  }
+  std::vector<uint8_t> chosen(5);
+  MarkPromising({std::vector<float>(5, -1.0f), std::vector<float>(5, 0.0f), 2.0f}, 2, chosen.data());
+  EXPECT_EQ(chosen, std::vector<uint8_t>(5, 1)) << "all are as good";
 }
 
 TEST(LandmarkSketch, QueriesThatAreNoNumbersHaveNoBytes) {

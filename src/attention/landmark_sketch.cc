@@ -108,6 +108,56 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
   }
 }
 
+void MarkPromisingImpl(const PanelPromise& promise, size_t take, uint8_t* chosen) {
+  const ITag di;
+  const hn::Rebind<float, ITag> df;
+  const size_t count = promise.mean.size();
+  const size_t whole = count / kLanes * kLanes;
+  const size_t padded = whole + (whole < count ? kLanes : 0);
+  // As integers of the same order: a threshold among them is found by halving.
+  int32_t* order = ThreadScratch<int32_t, class PanelOrder>(padded);
+  const auto ordered = [&](hn::Vec<decltype(df)> mean, hn::Vec<decltype(df)> variance) HWY_ATTR {
+    const auto most = hn::Set(df, 1e30f);
+    const auto sum = hn::MulAdd(hn::Set(df, promise.deviations), hn::Sqrt(hn::Max(variance, hn::Zero(df))), mean);
+    const IVec bits = hn::BitCast(di, hn::IfThenElse(hn::Le(hn::Abs(sum), most), sum, most));
+    return hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), hn::Set(di, INT32_MAX)));
+  };
+  IVec lows = hn::Set(di, INT32_MAX), highs = hn::Set(di, INT32_MIN);
+  for (size_t i = 0; i < whole; i += kLanes) {
+    const IVec value = ordered(hn::LoadU(df, &promise.mean[i]), hn::LoadU(df, &promise.variance[i]));
+    hn::Store(value, di, order + i);
+    lows = hn::Min(lows, value);
+    highs = hn::Max(highs, value);
+  }
+  if (whole < count) {
+    const auto valid = hn::FirstN(di, count - whole);
+    HWY_ALIGN float mean[kLanes] = {}, variance[kLanes] = {};
+    std::copy(promise.mean.begin() + static_cast<ptrdiff_t>(whole), promise.mean.end(), mean);
+    std::copy(promise.variance.begin() + static_cast<ptrdiff_t>(whole), promise.variance.end(), variance);
+    const IVec value = ordered(hn::Load(df, mean), hn::Load(df, variance));
+    hn::Store(hn::IfThenElse(valid, value, hn::Set(di, INT32_MIN)), di, order + whole);
+    lows = hn::IfThenElse(valid, hn::Min(lows, value), lows);
+    highs = hn::IfThenElse(valid, hn::Max(highs, value), highs);
+  }
+  int32_t low = hn::GetLane(hn::MinOfLanes(di, lows)), high = hn::GetLane(hn::MaxOfLanes(di, highs));
+  // What reaches `low` is always enough.
+  for (int round = 0; round < 22 && low < high; ++round) {
+    const auto middle = static_cast<int32_t>((int64_t{low} + high + 1) >> 1);
+    IVec reached = hn::Zero(di);
+    for (size_t i = 0; i < padded; i += kLanes) {
+      reached = hn::Sub(reached, hn::VecFromMask(di, hn::Gt(hn::Load(di, order + i), hn::Set(di, middle - 1))));
+    }
+    const auto enough = static_cast<size_t>(hn::GetLane(hn::SumOfLanes(di, reached)));
+    if (enough >= take) {
+      low = middle;
+      if (enough == take) break;
+    } else {
+      high = middle - 1;
+    }
+  }
+  for (size_t i = 0; i < count; ++i) chosen[i] |= static_cast<uint8_t>(order[i] >= low);
+}
+
 void SketchRowSumsImpl(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
                        int32_t* sums) {
   const ITag di;
@@ -137,6 +187,7 @@ namespace cairn {
 namespace {
 
 HWY_EXPORT(ScanSketchesImpl);
+HWY_EXPORT(MarkPromisingImpl);
 HWY_EXPORT(SketchRowSumsImpl);
 
 }  // namespace
@@ -175,6 +226,11 @@ void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t c
                   std::vector<uint32_t>* places) {
   for (size_t q = 0; q < count; ++q) places[q].clear();
   HWY_DYNAMIC_DISPATCH(ScanSketchesImpl)(sketches, scan, count, queries, places);
+}
+
+void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen) {
+  CAIRN_CHECK(promise.mean.size() == promise.variance.size() && promise.mean.size() < INT32_MAX);
+  HWY_DYNAMIC_DISPATCH(MarkPromisingImpl)(promise, take, chosen);
 }
 
 void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,

@@ -47,6 +47,14 @@ struct SketchScan {
 void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                   std::vector<uint32_t>* places);
 
+// Marks the `take` panels, or a few more that are as good, of which the most is expected: chosen[p] = 1 where mean[p] +
+// deviations * sqrt(variance[p]) is among the largest. What is not finite is marked too.
+struct PanelPromise {
+  std::span<const float> mean, variance;
+  float deviations;
+};
+void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen);
+
 // sums[i] = product of row which[i] with a query. Rows have `bytes` bytes, a multiple of 64.
 void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
                    int32_t* sums);

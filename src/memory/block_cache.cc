@@ -149,7 +149,7 @@ void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
   {
     const std::lock_guard lock(mutex_);
     for (const uint32_t block : blocks) {
-      if (entries_.count(KeyOf(layer, block)) != 0) continue;
+      if (entries_.count(KeyOf(layer, block)) != 0 || file_->RecordIsNear(block, layer)) continue;
       queue_.push_back(KeyOf(layer, block));
       ++added;
     }

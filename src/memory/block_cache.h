@@ -56,7 +56,8 @@ class BlockCache {
 
   // Throws Error when the record is damaged.
   BlockPin Get(size_t layer, size_t block);
-  // Starts to read what is not here yet and will be asked for now.
+  // Starts to read what is not here yet and will be asked for now. Not what the system has in RAM: to wake a thread for
+  // it takes longer than to copy it.
   void Prefetch(size_t layer, std::span<const uint32_t> blocks);
 
   // The same file after more was committed to it.

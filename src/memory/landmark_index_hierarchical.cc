@@ -2,7 +2,6 @@
 // and the keys themselves. Each level is asked only about what the one above finds promising. A key goes into the leaf
 // whose mean is nearest; a full leaf is split in two.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -86,7 +85,7 @@ struct Scratch {
   std::vector<SketchQuery> queries, row_queries;
   std::vector<std::vector<uint32_t>> lists;
   std::vector<uint32_t> panels, which;
-  std::vector<int32_t> sums, found, order;
+  std::vector<int32_t> sums, found;
   std::vector<std::pair<float, uint32_t>> ranked;
 
   static Scratch& Get() {
@@ -415,36 +414,9 @@ void HierarchicalIndex::ChooseLeaves(size_t queries, Scratch& s) const {
   const auto wanted = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(count)));
   const size_t take = std::min(count, std::max(wanted, options_.visited_min));
   s.chosen.assign(count, 0);
-  s.order.resize(count);
   for (size_t q = 0; q < queries; ++q) {
-    float* promise = &s.promise[q * count];
-    const float* spread = &s.spread[q * count];
-    // As integers of the same order, which are fast to compare; what is not finite must be looked at.
-    constexpr float kMost = 1e30f;
-    int32_t* order = s.order.data();
-    for (size_t leaf = 0; leaf < count; ++leaf) {
-      const float sum = promise[leaf] + kDeviations * std::sqrt(spread[leaf] > 0 ? spread[leaf] : 0.0f);
-      const auto bits = std::bit_cast<int32_t>(std::abs(sum) <= kMost ? sum : kMost);
-      order[leaf] = bits ^ ((bits >> 31) & INT32_MAX);
-    }
-    int32_t low = INT32_MAX, high = INT32_MIN;
-    for (size_t leaf = 0; leaf < count; ++leaf) {
-      low = std::min(low, order[leaf]);
-      high = std::max(high, order[leaf]);
-    }
-    // A threshold that `take` of them reach, or a few more.
-    for (int round = 0; round < 22 && low < high; ++round) {
-      const auto middle = static_cast<int32_t>((int64_t{low} + high + 1) / 2);
-      int32_t reached = 0;
-      for (size_t leaf = 0; leaf < count; ++leaf) reached += order[leaf] >= middle;
-      if (reached >= static_cast<int32_t>(take)) {
-        low = middle;
-        if (reached == static_cast<int32_t>(take)) break;
-      } else {
-        high = middle - 1;
-      }
-    }
-    for (size_t leaf = 0; leaf < count; ++leaf) s.chosen[leaf] |= static_cast<uint8_t>(order[leaf] >= low);
+    const std::span<const float> mean(&s.promise[q * count], count), variance(&s.spread[q * count], count);
+    MarkPromising({mean, variance, kDeviations}, take, s.chosen.data());
   }
   s.panels.clear();
   for (size_t leaf = 0; leaf < count; ++leaf) {

@@ -69,6 +69,8 @@ class MemoryFile {
   void ReadLandmarks(size_t first, size_t count, std::vector<float>& keys) const;
   // One layer of one block, checked. Throws Error when it is damaged.
   void ReadRecord(size_t block, size_t layer, std::byte* out) const;
+  // Whether the system seems to hold it in RAM already: reading it is then a copy, and waits for no disk.
+  bool RecordIsNear(size_t block, size_t layer) const;
 
  private:
   struct Segment;
@@ -76,6 +78,7 @@ class MemoryFile {
   MemoryFile(const MemoryFile& other);
   void ReadSegments();
   const Segment& SegmentOf(size_t block) const;
+  uint64_t RecordOffset(const Segment& segment, size_t index) const;
 
   std::string name_;
   int fd_ = -1;
