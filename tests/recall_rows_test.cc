@@ -56,6 +56,11 @@ class RecallRowsTest : public ::testing::Test {
     options_.seed = 3;
   }
 
+  bool Asks(int32_t token) const {
+    const std::string bytes = tokenizer_->TokenBytes(token);
+    return !bytes.empty() && bytes.back() == '?';
+  }
+
   Batch Fill(const RecallConfig& config, uint64_t step) const {
     Batch batch;
     BatchMaker({dataset_}, options_).Fill(step, batch);
@@ -110,7 +115,7 @@ TEST_F(RecallRowsTest, SourcesAreWhereAnAnswerStoodBefore) {
     ASSERT_EQ(batch.answer_blocks.size(), batch.targets.size());
     for (size_t i = 0; i < batch.targets.size(); ++i) {
       for (const int32_t block : batch.answer_blocks[i]) {
-        if (block == kNoBlock) continue;
+        if (block == kNoBlock || Asks(batch.input_ids[i])) continue;
         ++known;
         const size_t position = i % batch.positions;
         ASSERT_LT(static_cast<size_t>(block), position / 51) << "in an earlier block";
@@ -121,7 +126,7 @@ TEST_F(RecallRowsTest, SourcesAreWhereAnAnswerStoodBefore) {
     }
   }
   const RecallRows rows(*dataset_, tokenizer_, options_, config);
-  size_t sourced = 0;
+  size_t sourced = 0, asked = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
     std::vector<int32_t> text(OrdinaryTokens(512, 50) + 1);
@@ -130,16 +135,26 @@ TEST_F(RecallRowsTest, SourcesAreWhereAnAnswerStoodBefore) {
     for (size_t i = 0; i < row.tokens.size(); ++i) {
       answers += row.answer[i];
       const auto& sources = row.sources[i];
+      if (row.answer[i] == 0) {
+        // What follows on a question mark has the sources of the answer that comes next.
+        if (sources == RecallRows::Sources{RecallRows::kNoSource, RecallRows::kNoSource}) continue;
+        ++asked;
+        ASSERT_TRUE(Asks(row.tokens[i - 1])) << i;
+        const auto next = std::find(row.answer.begin() + static_cast<ptrdiff_t>(i), row.answer.end(), 1);
+        if (next == row.answer.end()) continue;  // cut off
+        EXPECT_EQ(sources, row.sources[static_cast<size_t>(next - row.answer.begin())]);
+        continue;
+      }
       sourced += sources[0] != RecallRows::kNoSource || sources[1] != RecallRows::kNoSource;
       for (const int32_t source : sources) {
         if (source == RecallRows::kNoSource) continue;
         ASSERT_LT(source, static_cast<int32_t>(i));
         EXPECT_EQ(row.tokens[static_cast<size_t>(source)], row.tokens[i]);
-        EXPECT_NE(row.answer[i], 0);
       }
     }
   }
   EXPECT_GT(known, 2000u);
+  EXPECT_GT(asked, 100u);
   EXPECT_GT(static_cast<double>(sourced), 0.8 * static_cast<double>(answers));
 }
 
@@ -180,6 +195,19 @@ TEST_F(RecallRowsTest, TheSameStepGivesTheSameRows) {
   EXPECT_EQ(first.input_ids, again.input_ids);
   EXPECT_EQ(first.targets, again.targets);
   EXPECT_NE(first.input_ids, other.input_ids);
+}
+
+TEST_F(RecallRowsTest, AnEchoOfNoiseHasNothingOfTheText) {
+  RecallConfig config;
+  config.noise = 1;
+  const RecallRows rows(*dataset_, tokenizer_, options_, config);
+  const std::vector<int32_t> text(401, 300);
+  Random random(3);
+  const RecallRows::Row row = rows.MakeEcho(text, random);
+  EXPECT_LT(std::count(row.tokens.begin(), row.tokens.end(), 300), 10);
+  EXPECT_EQ(std::count(row.tokens.begin(), row.tokens.end(), options_.landmark_id), 0);
+  for (const int32_t token : row.tokens) EXPECT_FALSE(tokenizer_->TokenBytes(token).empty()) << token;
+  EXPECT_GT(std::count(row.answer.begin(), row.answer.end(), 1), 50);
 }
 
 TEST_F(RecallRowsTest, AnEchoRepeatsPassages) {

@@ -55,9 +55,13 @@ RecallRows::RecallRows(const TokenDataset& dataset, std::shared_ptr<const Tokeni
       config_(config),
       words_(std::make_shared<WordList>(dataset, *tokenizer_)) {
   begins_word_.resize(tokenizer_->vocab_size());
+  asks_.resize(tokenizer_->vocab_size());
   for (size_t id = 0; id < begins_word_.size(); ++id) {
     const std::string bytes = tokenizer_->TokenBytes(static_cast<int32_t>(id));
-    begins_word_[id] = !bytes.empty() && (bytes[0] == ' ' || bytes[0] == '\n');
+    if (bytes.empty()) continue;
+    begins_word_[id] = bytes[0] == ' ' || bytes[0] == '\n';
+    asks_[id] = bytes.back() == '?';
+    if (static_cast<int32_t>(id) != options_.landmark_id) ordinary_.push_back(static_cast<int32_t>(id));
   }
 }
 
@@ -202,8 +206,9 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     if (!asks) fact_place[insert.fact] = here();
     for (size_t i = 0; i < insert.tokens.size(); ++i) {
       const bool answer = i >= insert.answer_begin && i < insert.answer_end;
-      if (answer && row.tokens.size() < size) {
-        const size_t n = i - insert.answer_begin;
+      const bool after_mark = i > 0 && i < insert.answer_begin && asks_[static_cast<size_t>(insert.tokens[i - 1])] != 0;
+      if ((answer || (after_mark && insert.fact != kNoFact)) && row.tokens.size() < size) {
+        const size_t n = answer ? i - insert.answer_begin : 0;
         Sources& sources = row.sources[row.tokens.size()];
         if (insert.fact == kNoFact) {
           sources[0] = filler_place[insert.quoted + n];
@@ -212,7 +217,8 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
             if (insert.in_statement[s] == kNoSource) continue;
             const int32_t place = fact_place[insert.fact] + insert.in_statement[s] + static_cast<int32_t>(n);
             // What ends the answer may be written otherwise there.
-            if (row.tokens[static_cast<size_t>(place)] == insert.tokens[i]) sources[s] = place;
+            const int32_t token = insert.tokens[insert.answer_begin + n];
+            if (row.tokens[static_cast<size_t>(place)] == token) sources[s] = place;
           }
         }
       }
@@ -229,6 +235,11 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
 }
 
 RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> text, Random& random) const {
+  Tokens noise;
+  if (config_.noise > 0 && random.Uniform() < config_.noise) {
+    while (noise.size() < text.size()) noise.push_back(ordinary_[random.Below(ordinary_.size())]);
+    text = noise;
+  }
   Row row;
   bool far = false;  // the first copy is the text itself
   const auto add = [&](size_t begin, size_t end, bool again) {
@@ -301,7 +312,7 @@ void RecallRows::Apply(uint64_t step, Batch& batch) const {
     for (size_t i = 0; i < batch.positions; ++i) {
       if (landmark(i)) continue;
       const bool answer = next < made.answer.size() && made.answer[next] != 0;
-      if (answer && options_.block_length > 0) {
+      if (next < made.sources.size() && options_.block_length > 0) {
         const auto block = [&](size_t token) { return static_cast<int32_t>(token / options_.block_length); };
         for (size_t s = 0; s < made.sources[next].size(); ++s) {
           const int32_t source = made.sources[next][s];

@@ -16,6 +16,7 @@ struct RecallConfig {
   double text_targets = 1;       // part of the targets that carry loss where the text is no answer; answers always do
   double simple = 0;             // part of those rows that are easy: numbers alone, all asked for, in one form
   double echo = 0;               // part of those rows that repeat their own passages, near or far
+  double noise = 0;              // part of the echoes that repeat tokens drawn at random instead of text
   double repeated_filler = 0.1;  // part of those rows whose text is a few sentences over and over
 
   bool operator==(const RecallConfig&) const = default;
@@ -36,7 +37,7 @@ class RecallRows {
   void Apply(uint64_t step, Batch& batch) const;
 
   // One row: its tokens, which of them are answers, and where those stood before: up to two earlier tokens, else
-  // kNoSource.
+  // kNoSource. A token that follows on a question mark has the sources of the answer to come.
   static constexpr int32_t kNoSource = -1;
   using Sources = std::array<int32_t, 2>;
   struct Row {
@@ -58,6 +59,8 @@ class RecallRows {
   RecallConfig config_;
   std::shared_ptr<const WordList> words_;
   std::vector<uint8_t> begins_word_;  // by token
+  std::vector<uint8_t> asks_;         // by token: a question mark
+  std::vector<int32_t> ordinary_;     // tokens that are text
 };
 
 }  // namespace cairn

@@ -606,7 +606,7 @@ void MemoryAttention::Rank(const LayerMemory& memory, const Chunk& chunk) {
   chunk.ranking->resize(blocks);
   // Equal landmarks say nothing.
   if (blocks == 0 || !options_.block.landmark || memory.landmarks(0).uniform()) return;
-  std::vector<std::vector<double>> sums(options_.query_heads, std::vector<double>(blocks));
+  std::vector<std::vector<double>> most(options_.query_heads, std::vector<double>(blocks));
   ParallelFor(options_.query_heads, [&](size_t h, int) {
     const size_t columns = RoundUp(blocks, LandmarkPanels::kPanelColumns);
     const float factor = 1.0f / std::sqrt(static_cast<float>(options_.dim));
@@ -619,10 +619,10 @@ void MemoryAttention::Rank(const LayerMemory& memory, const Chunk& chunk) {
       const float max = *std::max_element(scores.begin(), scores.begin() + static_cast<ptrdiff_t>(blocks));
       double sum = 0;
       for (size_t b = 0; b < blocks; ++b) sum += static_cast<double>(scores[b] = std::exp(scores[b] - max));
-      for (size_t b = 0; b < blocks; ++b) sums[h][b] += static_cast<double>(scores[b]) / sum;
+      for (size_t b = 0; b < blocks; ++b) most[h][b] = std::max(most[h][b], static_cast<double>(scores[b]) / sum);
     }
   });
-  for (const std::vector<double>& head : sums) {
+  for (const std::vector<double>& head : most) {
     for (size_t b = 0; b < blocks; ++b) (*chunk.ranking)[b] += head[b];
   }
 }
