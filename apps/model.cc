@@ -1,4 +1,4 @@
-// cairn model info: what a model file holds.
+// cairn model: what a model file holds, and models that grow.
 #include <fmt/format.h>
 
 #include <map>
@@ -6,6 +6,9 @@
 
 #include "apps/verbs.h"
 #include "base/checked.h"
+#include "base/error.h"
+#include "formats/grow.h"
+#include "formats/huggingface.h"
 #include "formats/model_source.h"
 
 namespace cairn {
@@ -105,12 +108,51 @@ void Print(const ModelSource& source, bool tensors) {
   }
 }
 
+void AddGrowVerb(CLI::App& model) {
+  CLI::App* verb = model.add_subcommand("grow", "Make a larger model that computes the same, to be trained further");
+  struct Options {
+    std::string from, to;
+    GrowOptions sizes;
+    bool force = false;
+  };
+  auto options = std::make_shared<Options>();
+  verb->add_option("FROM", options->from, "Hugging Face directory, GGUF file or llama2.c file")->required();
+  verb->add_option("TO", options->to, "Hugging Face directory to write")->required();
+  const auto size = [&](const char* flag, uint64_t& value, const char* what) {
+    verb->add_option(flag, value, what)->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20));
+  };
+  size("--width", options->sizes.hidden_size, "Width of the residual stream; default: as before");
+  size("--heads", options->sizes.num_attention_heads, "Query heads; default: as before");
+  size("--kv-heads", options->sizes.num_key_value_heads, "KV heads; default: as before");
+  size("--ffn", options->sizes.intermediate_size, "Width of the feed-forward part; default: as before");
+  verb->add_option("--seed", options->sizes.seed, "The same seed gives the same weights")->capture_default_str();
+  verb->add_flag("--force", options->force, "Replace TO if it exists");
+  verb->footer(
+      "New heads and coordinates read at random and write nothing, until training gives them something to say.\n\n"
+      "Example:\n  cairn model grow small large --width 384 --heads 8 --kv-heads 4 --ffn 768\n"
+      "  cairn tune --from large run.json");
+  verb->callback([options] {
+    std::error_code ignored;
+    if (!options->force && std::filesystem::exists(options->to, ignored)) {
+      Fail("'{}' exists; choose another name or add --force to replace it", options->to);
+    }
+    const auto source = OpenModel(options->from);
+    const auto grown = GrowModel(*source, options->sizes);
+    HuggingFaceWriteOptions write;
+    if (source->format() == ModelFormat::kHuggingFace) write.files_to_copy = TokenizerFilesOf(options->from);
+    WriteHuggingFace(*grown, options->to, write);
+    fmt::print("wrote {}: {} parameters, {} before\n", options->to, ParameterCount(grown->config()),
+               ParameterCount(source->config()));
+  });
+}
+
 }  // namespace
 
 void AddModelVerb(CLI::App& root, int&) {
-  CLI::App* model = root.add_subcommand("model", "Look at model files");
+  CLI::App* model = root.add_subcommand("model", "Look at model files, and make larger models of them");
   model->require_subcommand(1);
   model->footer("Example:\n  cairn model info stories15M.bin");
+  AddGrowVerb(*model);
   CLI::App* verb = model->add_subcommand("info", "Show a model's format, configuration, size and tensors");
   struct Options {
     std::string path;

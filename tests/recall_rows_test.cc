@@ -197,6 +197,34 @@ TEST_F(RecallRowsTest, TheSameStepGivesTheSameRows) {
   EXPECT_NE(first.input_ids, other.input_ids);
 }
 
+TEST_F(RecallRowsTest, MixedRowsExchangeTheirTexts) {
+  RecallConfig config;
+  config.share = 1;
+  config.echo = 1;  // nothing but text
+  config.mixed = 1;
+  Batch plain;
+  BatchMaker({dataset_}, options_).Fill(4, plain);
+  const RecallRows rows(*dataset_, tokenizer_, options_, config);
+  Batch mixed = plain;
+  rows.Apply(4, mixed);
+  // The first passage of a row stands at the same place of some row of the text, but mostly not of the same row.
+  config.mixed = 0;
+  Batch unmixed = plain;
+  RecallRows(*dataset_, tokenizer_, options_, config).Apply(4, unmixed);
+  size_t from_others = 0;
+  for (size_t row = 0; row < plain.rows; ++row) {
+    const auto at = [&](const Batch& batch, size_t r, size_t i) { return batch.input_ids[r * batch.positions + i]; };
+    size_t source = plain.rows;
+    for (size_t r = 0; r < plain.rows; ++r) {
+      if (at(mixed, row, 0) == at(plain, r, 0) && at(mixed, row, 1) == at(plain, r, 1)) source = r;
+    }
+    EXPECT_LT(source, plain.rows) << row;
+    EXPECT_EQ(at(unmixed, row, 0), at(plain, row, 0));
+    from_others += source != row;
+  }
+  EXPECT_GT(from_others, 0u);
+}
+
 TEST_F(RecallRowsTest, AnEchoOfNoiseHasNothingOfTheText) {
   RecallConfig config;
   config.noise = 1;

@@ -279,8 +279,39 @@ RecallRows::Row RecallRows::MakeEcho(std::span<const int32_t> text, Random& rand
   return row;
 }
 
+// The ordinary tokens of each row and the one after them.
+std::vector<std::vector<int32_t>> RecallRows::Texts(uint64_t step, const Batch& batch) const {
+  std::vector<Tokens> texts(batch.rows);
+  size_t shortest = SIZE_MAX;
+  for (size_t row = 0; row < batch.rows; ++row) {
+    int32_t last = kIgnoredTarget;
+    for (size_t i = row * batch.positions; i < (row + 1) * batch.positions; ++i) {
+      if (options_.block_length > 0 && batch.input_ids[i] == options_.landmark_id) continue;
+      if (batch.targets[i] == kIgnoredTarget) break;  // padding
+      texts[row].push_back(batch.input_ids[i]);
+      last = batch.targets[i];
+    }
+    if (last != kIgnoredTarget) texts[row].push_back(last);
+    shortest = std::min(shortest, texts[row].size());
+  }
+  Random random(Random(options_.seed * 0x9e3779b97f4a7c15u + 7 * (step * options_.world + options_.rank) + 5).Next());
+  if (config_.mixed == 0 || random.Uniform() >= config_.mixed) return texts;
+  for (size_t begin = 0; begin < shortest;) {
+    const size_t end = std::min(shortest, begin + 16 + random.Below(48));
+    for (size_t row = batch.rows; row > 1; --row) {
+      const size_t other = random.Below(row);
+      if (other == row - 1) continue;
+      std::swap_ranges(texts[row - 1].begin() + static_cast<ptrdiff_t>(begin),
+                       texts[row - 1].begin() + static_cast<ptrdiff_t>(end),
+                       texts[other].begin() + static_cast<ptrdiff_t>(begin));
+    }
+    begin = end;
+  }
+  return texts;
+}
+
 void RecallRows::Apply(uint64_t step, Batch& batch) const {
-  Tokens tokens;
+  const std::vector<Tokens> texts = Texts(step, batch);
   batch.scored = 0;
   batch.answer_blocks.assign(batch.rows * batch.positions, {kNoBlock, kNoBlock});
   for (size_t row = 0; row < batch.rows; ++row) {
@@ -291,15 +322,7 @@ void RecallRows::Apply(uint64_t step, Batch& batch) const {
     const auto landmark = [&](size_t i) { return options_.block_length > 0 && ids[i] == options_.landmark_id; };
     Row made;
     if (random.Uniform() < config_.share) {
-      tokens.clear();
-      int32_t last = kIgnoredTarget;
-      for (size_t i = 0; i < batch.positions; ++i) {
-        if (landmark(i)) continue;
-        if (targets[i] == kIgnoredTarget) break;  // padding
-        tokens.push_back(ids[i]);
-        last = targets[i];
-      }
-      if (last != kIgnoredTarget) tokens.push_back(last);
+      const Tokens& tokens = texts[row];
       if (!tokens.empty()) {
         const double kind = random.Uniform();
         made = kind < config_.echo                    ? MakeEcho(tokens, random)

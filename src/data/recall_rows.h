@@ -17,6 +17,9 @@ struct RecallConfig {
   double simple = 0;             // part of those rows that are easy: numbers alone, all asked for, in one form
   double echo = 0;               // part of those rows that repeat their own passages, near or far
   double noise = 0;              // part of the echoes that repeat tokens drawn at random instead of text
+  // Part of the steps in which the texts of a batch's rows are shuffled piece by piece: what a row speaks of then tells
+  // nothing about where its facts are.
+  double mixed = 0;
   double repeated_filler = 0.1;  // part of those rows whose text is a few sentences over and over
 
   bool operator==(const RecallConfig&) const = default;
@@ -52,6 +55,7 @@ class RecallRows {
   Row MakeEcho(std::span<const int32_t> text, Random& random) const;
 
  private:
+  std::vector<std::vector<int32_t>> Texts(uint64_t step, const Batch& batch) const;
   size_t CutAt(std::span<const int32_t> filler, double share) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -97,6 +97,7 @@ RecallConfig ParseRecall(const Json& json, const std::string& name) {
   section.Number("simple", recall.simple);
   section.Number("echo", recall.echo);
   section.Number("noise", recall.noise);
+  section.Number("mixed", recall.mixed);
   section.Number("repeated_filler", recall.repeated_filler);
   section.RefuseOthers();
   return recall;
@@ -250,6 +251,7 @@ void ValidateRunConfig(const RunConfig& config) {
     part(recall.simple, "data.recall.simple");
     part(recall.echo, "data.recall.echo");
     part(recall.noise, "data.recall.noise");
+    part(recall.mixed, "data.recall.mixed");
     part(recall.repeated_filler, "data.recall.repeated_filler");
     check.Range(recall.facts, 1, 1000, "data.recall.facts");
     if (t.context_length < 128) {
@@ -378,6 +380,7 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
     out["data"]["recall"] = {
         {"share", recall->share},   {"facts", recall->facts}, {"text_targets", recall->text_targets},
         {"simple", recall->simple}, {"echo", recall->echo},   {"repeated_filler", recall->repeated_filler}};
+    if (recall->mixed > 0) out["data"]["recall"]["mixed"] = recall->mixed;
     if (recall->noise > 0) out["data"]["recall"]["noise"] = recall->noise;
   }
   out["training"] = {{"context_length", t.context_length},
