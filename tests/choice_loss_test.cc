@@ -57,8 +57,11 @@ class ChoiceLossTest : public ::testing::Test {
   std::vector<std::array<int32_t, 2>> blocks_;
 };
 
-TEST_F(ChoiceLossTest, GradientIsThatOfTheLoss) {
-  ChoiceLoss loss(config_, {.weight = 0.5, .first_layer = 1, .bank = 0}, kTime);
+class ChoiceLossGradientTest : public ChoiceLossTest, public ::testing::WithParamInterface<double> {};
+INSTANTIATE_TEST_SUITE_P(Any, ChoiceLossGradientTest, ::testing::Values(0.0, 0.4, 1.0));
+
+TEST_P(ChoiceLossGradientTest, GradientIsThatOfTheLoss) {
+  ChoiceLoss loss(config_, {.weight = 0.5, .first_layer = 1, .bank = 0, .any = GetParam()}, kTime);
   std::vector<float> gradient(qkv_.size());
   loss.Begin(Batch(), 3);
   loss.Add(0, qkv_.data(), gradient.data());
@@ -97,12 +100,13 @@ TEST_F(ChoiceLossTest, IsTheCrossEntropyOfTheSearch) {
     }
     return to;
   };
-  double expected = 0;
+  double expected = 0, expected_any = 0;
   size_t terms = 0;
   const size_t blocks = kTime / 5;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (blocks_[i] == kNone) continue;
     const size_t row = i / kTime, position = i % kTime;
+    double together = 0;
     for (size_t head = 0; head < config_.num_attention_heads; ++head) {
       // Five blocks are a chunk; slot 0 of k = 4 stands five blocks before it.
       const auto q = turned(&qkv_[i * width_ + head * 8], static_cast<double>(position % 25));
@@ -121,9 +125,13 @@ TEST_F(ChoiceLossTest, IsTheCrossEntropyOfTheSearch) {
         }
       }
       expected += std::log(sum / right);
+      together += right / sum / 4;
       ++terms;
     }
+    expected_any -= std::log(together);
   }
+  ChoiceLoss any(config_, {.weight = 1, .first_layer = 1, .bank = 0, .any = 1}, kTime);
+  EXPECT_NEAR(LossOf(any, rotated), expected_any / static_cast<double>(terms) * 4, 1e-5);
   EXPECT_NEAR(LossOf(loss, rotated), expected / static_cast<double>(terms), 1e-5);
 }
 

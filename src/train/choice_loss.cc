@@ -41,7 +41,7 @@ void ChoiceLoss::Begin(const ChoiceBatch& batch, float scale) {
   batch_ = batch;
   scale_ = scale;
   loss_ = 0;
-  found_ = seen_ = 0;
+  found_ = found_by_any_ = seen_ = 0;
   queries_.clear();
   for (size_t i = 0; i < batch.answer_blocks.size(); ++i) {
     const auto& blocks = batch.answer_blocks[i];
@@ -74,9 +74,10 @@ void ChoiceLoss::Add(size_t layer, const float* qkv, float* dqkv) {
     const Query& query = queries_[i / group];
     return (query.row * batch_.time + query.position) * width_ + (kv_head * group + i % group) * dim;
   };
-  keys_.resize(all * dim);
-  q_.resize(padded * dim);
-  scores_.resize(padded * all);
+  const size_t kv_heads = config_.num_key_value_heads;
+  keys_.resize(kv_heads * all * dim);
+  q_.resize(kv_heads * padded * dim);
+  scores_.resize(kv_heads * padded * all);
   dkeys_.resize(own * dim);
   dq_.resize(padded * dim);
   const float factor = 1.0f / std::sqrt(static_cast<float>(dim));
@@ -86,77 +87,107 @@ void ChoiceLoss::Add(size_t layer, const float* qkv, float* dqkv) {
   // those of later rows.
   const size_t first_kept = batch_.rows > 1 ? blocks : 0;
   kept_ = std::min(own - first_kept, choice_.bank);
+  const auto right = [&](const Query& query, size_t n) {
+    const size_t row = query.row * blocks;
+    return n >= row && n < row + blocks && std::count(query.blocks.begin(), query.blocks.end(), n - row) > 0;
+  };
 
-  for (size_t kv_head = 0; kv_head < config_.num_key_value_heads; ++kv_head) {
-    for (size_t n = 0; n < own; ++n) turns_.Apply(slot(n), qkv + key_at(n, kv_head), &keys_[n * dim], true);
+  // Softmax of every query and head: weights that sum to `sums`, of which `wanted` is right.
+  struct Share {
+    double sum = 0, wanted = 0;
+    bool found = false;
+    double probability() const { return wanted / sum; }
+  };
+  std::vector<Share> shares(kv_heads * count);
+  for (size_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+    float* keys = &keys_[kv_head * all * dim];
+    for (size_t n = 0; n < own; ++n) turns_.Apply(slot(n), qkv + key_at(n, kv_head), keys + n * dim, true);
     float* bank = choice_.bank > 0 ? KeysOf(layer, kv_head) : nullptr;
-    if (bank != nullptr) std::copy_n(bank, choice_.bank * dim, &keys_[own * dim]);
-    if (count > 0) {
-      std::fill(q_.begin(), q_.end(), 0.0f);
-      for (size_t i = 0; i < count; ++i) {
-        turns_.Apply(chunk(queries_[i / group]), qkv + query_at(i, kv_head), &q_[i * dim], true);
-      }
-      RunMatMul({.m = padded, .n = all, .k = dim, .transpose_b = true}, q_.data(), keys_.data(), scores_.data());
-      std::vector<double> losses(count);
-      std::vector<uint8_t> found(count);
-      ParallelFor(padded, [&](size_t i, int) {
-        float* scores = &scores_[i * all];
-        if (i >= count) {
-          std::fill_n(scores, all, 0.0f);
-          return;
-        }
-        const Query& query = queries_[i / group];
-        const size_t row = query.row * blocks;
-        const auto right = [&](size_t n) {
-          return n >= row && n < row + blocks && std::count(query.blocks.begin(), query.blocks.end(), n - row) > 0;
-        };
-        // The row's own blocks from the query's on are not there yet.
-        const size_t hidden = row + query.position / stride_;
-        const auto open = [&](size_t n) { return n >= own ? n < own + held_ : n < hidden || n >= row + blocks; };
-        float max = -INFINITY, best = -INFINITY;
-        for (size_t n = 0; n < all; ++n) {
-          if (!open(n)) {
-            scores[n] = -INFINITY;
-            continue;
-          }
-          scores[n] *= factor;
-          max = std::max(max, scores[n]);
-          if (right(n)) best = std::max(best, scores[n]);
-        }
-        size_t better = 0;
-        double sum = 0, wanted = 0;
-        for (size_t n = 0; n < all; ++n) {
-          better += scores[n] > best;
-          const float weight = std::exp(scores[n] - max);
-          sum += weight;
-          if (right(n)) wanted += weight;
-          scores[n] = weight;
-        }
-        wanted = std::max(wanted, 1e-30 * sum);
-        losses[i] = std::log(sum / wanted);
-        found[i] = better < top_k_;
-        const float whole = static_cast<float>(step * factor / sum), part = static_cast<float>(step * factor / wanted);
-        for (size_t n = 0; n < all; ++n) scores[n] *= right(n) ? whole - part : whole;
-      });
-      for (size_t i = 0; i < count; ++i) loss_ += losses[i], found_ += found[i];
-      seen_ += count;
-      RunMatMul({.m = padded, .n = dim, .k = all}, scores_.data(), keys_.data(), dq_.data());
-      RunMatMul({.m = own, .n = dim, .k = padded, .transpose_a = true, .stride_a = all}, scores_.data(), q_.data(),
-                dkeys_.data());
-      std::vector<float> turned(dim);
-      for (size_t i = 0; i < count; ++i) {
-        turns_.Apply(chunk(queries_[i / group]), &dq_[i * dim], turned.data(), false);
-        float* to = dqkv + query_at(i, kv_head);
-        for (size_t j = 0; j < dim; ++j) to[j] += turned[j];
-      }
-      for (size_t n = 0; n < own; ++n) {
-        turns_.Apply(slot(n), &dkeys_[n * dim], turned.data(), false);
-        float* to = dqkv + key_at(n, kv_head);
-        for (size_t j = 0; j < dim; ++j) to[j] += turned[j];
-      }
-    }
+    if (bank != nullptr) std::copy_n(bank, choice_.bank * dim, keys + own * dim);
     for (size_t i = 0; i < kept_; ++i) {
-      std::copy_n(&keys_[(first_kept + i) * dim], dim, bank + (next_ + i) % choice_.bank * dim);
+      std::copy_n(keys + (first_kept + i) * dim, dim, bank + (next_ + i) % choice_.bank * dim);
+    }
+    if (count == 0) continue;
+    float* q = &q_[kv_head * padded * dim];
+    std::fill_n(q, padded * dim, 0.0f);
+    for (size_t i = 0; i < count; ++i) {
+      turns_.Apply(chunk(queries_[i / group]), qkv + query_at(i, kv_head), q + i * dim, true);
+    }
+    RunMatMul({.m = padded, .n = all, .k = dim, .transpose_b = true}, q, keys, &scores_[kv_head * padded * all]);
+    ParallelFor(padded, [&](size_t i, int) {
+      float* scores = &scores_[(kv_head * padded + i) * all];
+      if (i >= count) {
+        std::fill_n(scores, all, 0.0f);
+        return;
+      }
+      const Query& query = queries_[i / group];
+      const size_t row = query.row * blocks;
+      // The row's own blocks from the query's on are not there yet.
+      const size_t hidden = row + query.position / stride_;
+      const auto open = [&](size_t n) { return n >= own ? n < own + held_ : n < hidden || n >= row + blocks; };
+      float max = -INFINITY, best = -INFINITY;
+      for (size_t n = 0; n < all; ++n) {
+        if (!open(n)) {
+          scores[n] = -INFINITY;
+          continue;
+        }
+        scores[n] *= factor;
+        max = std::max(max, scores[n]);
+        if (right(query, n)) best = std::max(best, scores[n]);
+      }
+      size_t better = 0;
+      Share share;
+      for (size_t n = 0; n < all; ++n) {
+        better += scores[n] > best;
+        const float weight = std::exp(scores[n] - max);
+        share.sum += weight;
+        if (right(query, n)) share.wanted += weight;
+        scores[n] = weight;
+      }
+      share.wanted = std::max(share.wanted, 1e-30 * share.sum);
+      share.found = better < top_k_;
+      shares[kv_head * count + i] = share;
+    });
+  }
+  if (count == 0) return;
+
+  // With `any` a head learns from a query by its part of what the heads together give to the right block.
+  std::vector<double> together(queries_.size());
+  std::vector<uint8_t> found(queries_.size());
+  for (size_t i = 0; i < shares.size(); ++i) {
+    together[i % count / group] += shares[i].probability() / static_cast<double>(heads);
+    found[i % count / group] |= static_cast<uint8_t>(shares[i].found);
+    found_ += shares[i].found ? 1 : 0;
+    loss_ -= (1 - choice_.any) * std::log(shares[i].probability());
+  }
+  for (size_t i = 0; i < queries_.size(); ++i) {
+    found_by_any_ += found[i];
+    loss_ -= choice_.any * static_cast<double>(heads) * std::log(together[i]);
+  }
+  seen_ += shares.size();
+  for (size_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+    float* scores_of_head = &scores_[kv_head * padded * all];
+    ParallelFor(count, [&](size_t i, int) {
+      float* scores = scores_of_head + i * all;
+      const Share& share = shares[kv_head * count + i];
+      const double learns = 1 - choice_.any + choice_.any * share.probability() / together[i / group];
+      const auto whole = static_cast<float>(learns * step * factor / share.sum);
+      const auto part = static_cast<float>(learns * step * factor / share.wanted);
+      for (size_t n = 0; n < all; ++n) scores[n] *= right(queries_[i / group], n) ? whole - part : whole;
+    });
+    RunMatMul({.m = padded, .n = dim, .k = all}, scores_of_head, &keys_[kv_head * all * dim], dq_.data());
+    RunMatMul({.m = own, .n = dim, .k = padded, .transpose_a = true, .stride_a = all}, scores_of_head,
+              &q_[kv_head * padded * dim], dkeys_.data());
+    std::vector<float> turned(dim);
+    for (size_t i = 0; i < count; ++i) {
+      turns_.Apply(chunk(queries_[i / group]), &dq_[i * dim], turned.data(), false);
+      float* to = dqkv + query_at(i, kv_head);
+      for (size_t j = 0; j < dim; ++j) to[j] += turned[j];
+    }
+    for (size_t n = 0; n < own; ++n) {
+      turns_.Apply(slot(n), &dkeys_[n * dim], turned.data(), false);
+      float* to = dqkv + key_at(n, kv_head);
+      for (size_t j = 0; j < dim; ++j) to[j] += turned[j];
     }
   }
 }

@@ -1,5 +1,5 @@
 // Teaches the choice of blocks directly. Where it is known in which earlier block a target stood, that block's landmark
-// is to win, for every head, against the landmarks of all other blocks of the batch and of earlier batches:
+// is to win, for every head or for any, against the landmarks of all other blocks of the batch and of earlier batches:
 // cross-entropy over landmark scores, with queries and landmarks in the positions in which a memory is searched. In
 // training a query meets a few dozen blocks, in a memory tens of thousands: this is where the margin comes from.
 #pragma once
@@ -18,6 +18,8 @@ struct ChoiceConfig {
   double weight = 0;       // of the mean over queries, heads and layers, beside the loss of the targets
   size_t first_layer = 2;  // this and all later layers are taught; in the first all landmarks are alike
   size_t bank = 2048;      // landmarks of earlier batches that take part
+  // From 0: every head is to find every block, to 1: one head of a layer is enough, so that heads can share the work.
+  double any = 0;
 
   bool operator==(const ChoiceConfig&) const = default;
 };
@@ -40,10 +42,14 @@ class ChoiceLoss {
   // dqkv, before it is rotated back, and keeps the landmarks for later batches.
   void Add(size_t layer, const float* qkv, float* dqkv);
 
-  // Since Begin: the mean loss, and the part of the queries for which a right block is among the best k. NaN without
-  // queries.
+  // Since Begin: the mean loss, the part of queries and heads for which a right block is among the best k, and the part
+  // of queries for which it is for any head of a layer. NaN without queries.
   double loss() const { return loss_ / static_cast<double>(seen_); }
   double found() const { return static_cast<double>(found_) / static_cast<double>(seen_); }
+  double found_by_any() const {
+    return static_cast<double>(found_by_any_) * static_cast<double>(config_.num_attention_heads) /
+           static_cast<double>(seen_);
+  }
   bool any() const { return seen_ > 0; }
 
   // The bank, of fixed size.
@@ -73,8 +79,9 @@ class ChoiceLoss {
   size_t held_ = 0, next_ = 0;    // landmarks in the bank, and where the next ones go
   size_t kept_ = 0;               // of this batch
   double loss_ = 0;
-  uint64_t found_ = 0, seen_ = 0;
-  std::vector<float> keys_, q_, scores_, dkeys_, dq_;
+  uint64_t found_ = 0, found_by_any_ = 0, seen_ = 0;
+  std::vector<float> keys_, q_, scores_;  // [kv head] each
+  std::vector<float> dkeys_, dq_;
 };
 
 }  // namespace cairn

@@ -127,6 +127,7 @@ ChoiceConfig ParseChoice(const Json& json, const std::string& name) {
   section.Number("weight", choice.weight);
   section.Count("first_layer", choice.first_layer);
   section.Count("bank", choice.bank);
+  section.Number("any", choice.any);
   section.RefuseOthers();
   return choice;
 }
@@ -264,6 +265,7 @@ void ValidateRunConfig(const RunConfig& config) {
                "above 0 and at most 100");
     check.Range(t.choice->first_layer, 1, kMaxLayers, "training.choice.first_layer");
     check.Range(t.choice->bank, 0, 1'000'000, "training.choice.bank");
+    check.Real(t.choice->any, t.choice->any >= 0 && t.choice->any <= 1, "training.choice.any", "from 0 to 1");
     if (!config.data.recall) {
       Fail("'{}': training.choice needs data.recall, whose rows know in which block an answer stands", config.name);
     }
@@ -400,6 +402,7 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
   if (t.choice) {
     out["training"]["choice"] = {
         {"weight", t.choice->weight}, {"first_layer", t.choice->first_layer}, {"bank", t.choice->bank}};
+    if (t.choice->any > 0) out["training"]["choice"]["any"] = t.choice->any;
   }
   if (config.lora) {
     out["lora"] = {{"rank", config.lora->rank}, {"alpha", config.lora->alpha}, {"targets", config.lora->targets}};

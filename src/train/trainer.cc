@@ -109,7 +109,8 @@ class Trainer {
   uint64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;
   uint64_t interval_steps_ = 0;
-  double choice_loss_ = 0, choice_found_ = 0;  // sums over this process's batches that taught the choice
+  // Sums over this process's batches that taught the choice.
+  double choice_loss_ = 0, choice_found_ = 0, choice_found_by_any_ = 0;
   uint64_t choice_batches_ = 0;
 
   std::vector<Batch> micro_;
@@ -328,6 +329,7 @@ double Trainer::Step(uint64_t step, double& norm) {
     if (const ChoiceLoss* choice = engine_->choice(); choice != nullptr && choice->any()) {
       choice_loss_ += choice->loss();
       choice_found_ += choice->found();
+      choice_found_by_any_ += choice->found_by_any();
       ++choice_batches_;
     }
   }
@@ -404,10 +406,11 @@ void Trainer::Log(uint64_t step, double norm) {
     if (choice_batches_ > 0) {
       record["choice_loss"] = choice_loss_ / static_cast<double>(choice_batches_);
       record["choice_found"] = choice_found_ / static_cast<double>(choice_batches_);
+      record["choice_found_by_any"] = choice_found_by_any_ / static_cast<double>(choice_batches_);
     }
     log_->Write(record);
   }
-  choice_loss_ = choice_found_ = 0;
+  choice_loss_ = choice_found_ = choice_found_by_any_ = 0;
   choice_batches_ = 0;
   state_.loss_sum = 0;
   state_.loss_steps = 0;
