@@ -1,5 +1,7 @@
 #include "memory/block_cache.h"
 
+#include <malloc.h>
+
 #include "base/error.h"
 
 namespace cairn {
@@ -47,6 +49,12 @@ BlockCache::~BlockCache() {
   }
   wanted_.notify_all();
   for (std::thread& reader : readers_) reader.join();
+  // Several threads allocated the blocks, and each thread's heap would keep its part for itself.
+  entries_.clear();
+  spares_.reset();
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 void BlockCache::Update(std::shared_ptr<const MemoryFile> file) {
