@@ -44,10 +44,8 @@ TEST(Grow, TheLargerModelComputesTheSame) {
       config.tie_word_embeddings = tied;
       config.rotary_layout = layout;
       const auto small = Small(config);
-      const auto large = GrowModel(*small, {.hidden_size = 96,
-                                            .num_attention_heads = 8,
-                                            .num_key_value_heads = 4,
-                                            .intermediate_size = 72});
+      const auto large = GrowModel(
+          *small, {.hidden_size = 96, .num_attention_heads = 8, .num_key_value_heads = 4, .intermediate_size = 72});
       EXPECT_EQ(large->config().hidden_size, 96u);
       EXPECT_EQ(large->config().head_dim, 16u);
       EXPECT_GT(ParameterCount(large->config()), ParameterCount(small->config()));

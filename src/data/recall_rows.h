@@ -11,12 +11,12 @@
 namespace cairn {
 
 struct RecallConfig {
-  double share = 0;              // of the rows that hide facts; 0: no row
-  size_t facts = 8;              // most facts of a row
-  double text_targets = 1;       // part of the targets that carry loss where the text is no answer; answers always do
-  double simple = 0;             // part of those rows that are easy: numbers alone, all asked for, in one form
-  double echo = 0;               // part of those rows that repeat their own passages, near or far
-  double noise = 0;              // part of the echoes that repeat tokens drawn at random instead of text
+  double share = 0;         // of the rows that hide facts; 0: no row
+  size_t facts = 8;         // most facts of a row
+  double text_targets = 1;  // part of the targets that carry loss where the text is no answer; answers always do
+  double simple = 0;        // part of those rows that are easy: numbers alone, all asked for, in one form
+  double echo = 0;          // part of those rows that repeat their own passages, near or far
+  double noise = 0;         // part of the echoes that repeat tokens drawn at random instead of text
   // Part of the steps in which the texts of a batch's rows are shuffled piece by piece: what a row speaks of then tells
   // nothing about where its facts are.
   double mixed = 0;

@@ -69,8 +69,8 @@ class MemoryAttention {
     const float* miss_key = nullptr;        // [kv_head][dim] before rotation, or null
     std::optional<size_t> prefix_blocks{};  // slots set aside before the chunk; default k' + 1
     ChunkReads* reads = nullptr;            // or null
-    // Or null: gets for each block of the memory the sum over rows and heads of its landmark's share among all
-    // landmarks.
+    // Or null: gets for each block of the memory the sum over heads of the largest share of a row that its landmark has
+    // among all landmarks.
     std::vector<double>* ranking = nullptr;
     std::vector<float>* searched = nullptr;  // or null: gets the queries that old landmarks were searched with
     // A layer that chooses nothing but reads the latest so many blocks.

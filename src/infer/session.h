@@ -108,8 +108,8 @@ class Session {
   }
   const std::shared_ptr<BlockCache>& cache() const { return cache_; }
 
-  // How much the landmarks of the memory answer to a text: for each block the sum over its tokens, the heads and the
-  // layers of the landmark's share. Leaves the session as it was.
+  // How much the landmarks of the memory answer to a text: for each block the largest share that any of its tokens
+  // gives to the landmark, summed over heads and layers. Leaves the session as it was.
   std::vector<double> RankBlocks(std::span<const int32_t> tokens);
 
   // How layer `layer`, not a local one, finds the landmarks of KV head `kv_head`, with their keys.

@@ -181,8 +181,7 @@ void MemoryFile::ReadRecord(size_t block, size_t layer, std::byte* out) const {
   const Segment& segment = SegmentOf(block);
   const size_t index = (block - segment.header.first_block) * identity_.layers + layer;
   const size_t bytes = identity_.record_bytes();
-  if (!ReadAt(fd_, name_, RecordOffset(segment, index), out, bytes) ||
-      Hash(out, bytes) != segment.table[index]) {
+  if (!ReadAt(fd_, name_, RecordOffset(segment, index), out, bytes) || Hash(out, bytes) != segment.table[index]) {
     Fail("'{}': layer {} of block {} is damaged; run cairn verify --repair", name_, layer, block);
   }
 }
