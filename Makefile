@@ -25,10 +25,10 @@ bench:  ## build and run the benchmarks
 books:  ## train landmark and plain attention on the books of the shared folder (an hour; docs/results)
 	@scripts/experiment books
 
-stories:  ## give stories15M landmarks, by full tuning and by LoRA (minutes; docs/results)
+stories:  ## give stories15M landmarks, by full tuning and by LoRA, and pass keys (minutes; docs/results)
 	@scripts/experiment stories
 
-tables:  ## train six small models on the books and make the paper's tables with them (two hours; docs/results)
+tables:  ## train six small models on books and LaTeX and make the paper's tables with them (an hour; docs/results)
 	@scripts/experiment tables
 
 model:  ## train the bundled model again, in work/tiny (about an hour on two cores; resumable)

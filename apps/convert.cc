@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/target.h"
 #include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/error.h"
@@ -69,16 +70,13 @@ WriteProgress MakeProgress() {
 }
 
 void CheckTarget(const Options& options, const std::string& format) {
+  if (format == "llama2c") RefuseExisting(Llama2cTokenizerPath(options.to), options.force);
   std::error_code ignored;
-  if (const fs::path beside = Llama2cTokenizerPath(options.to);
-      format == "llama2c" && !options.force && fs::exists(beside, ignored)) {
-    Fail("'{}' exists; choose another name or add --force to replace it", beside.string());
-  }
   if (!fs::exists(options.to, ignored)) return;
   if (fs::equivalent(options.from, options.to, ignored))
     Fail("'{}' is the model itself; choose another name for the result", options.to);
   if (fs::is_directory(options.to) && fs::is_empty(options.to)) return;
-  if (!options.force) Fail("'{}' exists; choose another name or add --force to replace it", options.to);
+  RefuseExisting(options.to, options.force);
 }
 
 // The tokenizer goes beside the model where the format has one for it; what cannot be taken over is said in a warning.
@@ -106,8 +104,8 @@ std::vector<WrittenFile> Write(const ModelSource& source, const Options& options
     WriteLlama2cTokenizer(source, options, written);
     return written;
   }
-  const auto beside = from_llama2c ? TokenizerOrWarning(source, options.from) : nullptr;
   if (format == "gguf") {
+    const auto beside = from_llama2c ? TokenizerOrWarning(source, options.from) : nullptr;
     GgufWriteOptions gguf;
     gguf.type = type;
     gguf.model_name = fs::path(options.to).stem().string();
@@ -121,9 +119,7 @@ std::vector<WrittenFile> Write(const ModelSource& source, const Options& options
   hf.type = type;
   hf.shard_bytes = options.shard_bytes;
   hf.progress = MakeProgress();
-  if (from_directory) hf.files_to_copy = TokenizerFilesOf(options.from);
-  if (source.vocabulary()) hf.text_files = TokenizerFilesFor(*source.vocabulary());
-  if (beside) hf.text_files = TokenizerFilesFor(*beside);
+  AddTokenizer(source, options.from, hf);
   return WriteHuggingFace(source, options.to, hf);
 }
 

@@ -4,11 +4,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/target.h"
+#include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/checked.h"
-#include "base/error.h"
 #include "formats/grow.h"
-#include "formats/huggingface.h"
 #include "formats/model_source.h"
 
 namespace cairn {
@@ -132,14 +132,11 @@ void AddGrowVerb(CLI::App& model) {
       "Example:\n  cairn model grow small large --width 384 --heads 8 --kv-heads 4 --ffn 768\n"
       "  cairn tune --from large run.json");
   verb->callback([options] {
-    std::error_code ignored;
-    if (!options->force && std::filesystem::exists(options->to, ignored)) {
-      Fail("'{}' exists; choose another name or add --force to replace it", options->to);
-    }
+    RefuseExisting(options->to, options->force);
     const auto source = OpenModel(options->from);
     const auto grown = GrowModel(*source, options->sizes);
     HuggingFaceWriteOptions write;
-    if (source->format() == ModelFormat::kHuggingFace) write.files_to_copy = TokenizerFilesOf(options->from);
+    AddTokenizer(*source, options->from, write);
     WriteHuggingFace(*grown, options->to, write);
     fmt::print("wrote {}: {} parameters, {} before\n", options->to, ParameterCount(grown->config()),
                ParameterCount(source->config()));

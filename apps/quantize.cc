@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "apps/target.h"
 #include "apps/tokenizer_bridge.h"
 #include "apps/verbs.h"
 #include "base/error.h"
@@ -31,7 +32,7 @@ void Run(const Options& options) {
   if (fs::exists(options.out, ignored)) {
     if (fs::equivalent(options.model, options.out, ignored))
       Fail("'{}' is the model itself; choose another name", options.out);
-    if (!options.force) Fail("'{}' exists; choose another name or add --force to replace it", options.out);
+    RefuseExisting(options.out, options.force);
   }
   const auto source = OpenModel(options.model);
   GgufWriteOptions gguf;

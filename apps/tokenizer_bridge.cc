@@ -96,6 +96,13 @@ std::optional<GgufVocabulary> VocabularyFrom(const Tokenizer& tokenizer) {
   }
 }
 
+void AddTokenizer(const ModelSource& model, const std::filesystem::path& path, HuggingFaceWriteOptions& options) {
+  if (model.format() == ModelFormat::kHuggingFace) options.files_to_copy = TokenizerFilesOf(path);
+  if (model.vocabulary()) options.text_files = TokenizerFilesFor(*model.vocabulary());
+  if (model.format() != ModelFormat::kLlama2c) return;
+  if (const auto beside = TokenizerOrWarning(model, path)) options.text_files = TokenizerFilesFor(*beside);
+}
+
 std::optional<GgufVocabulary> VocabularyFrom(const fs::path& directory) {
   std::shared_ptr<const Tokenizer> tokenizer;
   try {

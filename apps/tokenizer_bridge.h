@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/gguf_vocabulary.h"
+#include "formats/huggingface.h"
 #include "formats/model_source.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,6 +25,9 @@ std::vector<std::pair<std::string, std::string>> TokenizerFilesFor(const GgufVoc
 // The same for a tokenizer.
 std::vector<std::pair<std::string, std::string>> TokenizerFilesFor(const Tokenizer& tokenizer,
                                                                    const std::string& chat_template = "");
+
+// The tokenizer of a model that was opened at `path`, whatever its format, for a Hugging Face directory.
+void AddTokenizer(const ModelSource& model, const std::filesystem::path& path, HuggingFaceWriteOptions& options);
 
 // The vocabulary of a Hugging Face directory's tokenizer files, for a GGUF file. Nothing, after a warning, when there
 // is none to be read or GGUF has no place for it.

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "apps/target.h"
 #include "apps/verbs.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -108,10 +109,8 @@ void Train(const Options& options) {
 
 void Merge(const Options& options) {
   if (options.merged.empty()) Fail("--merge needs -o DIR for the merged model");
+  RefuseExisting(options.merged, options.force);
   std::error_code ignored;
-  if (fs::exists(options.merged, ignored) && !options.force) {
-    Fail("'{}' exists; choose another name or add --force to replace it", options.merged.string());
-  }
   const auto merged = MergeAdapter(*OpenModel(options.from), options.merge);
   HuggingFaceWriteOptions write;
   write.files_to_copy = TokenizerFilesOf(options.merge);

@@ -9,8 +9,6 @@ namespace cairn {
 
 namespace {
 
-bool EndsWith(const std::string& name, std::string_view end) { return name.ends_with(end); }
-
 uint64_t Larger(const char* what, uint64_t before, uint64_t wanted) {
   if (wanted == 0) return before;
   if (wanted < before) Fail("{} is {}, and {} would be less: a model can only grow", what, before, wanted);
@@ -49,9 +47,10 @@ std::shared_ptr<const ModelSource> GrowModel(const ModelSource& from, const Grow
   for (const ExpectedTensor& expected : ExpectedTensors(config)) {
     const Tensor old = from.ReadFloats(expected.name);
     Tensor grown(expected.shape);
-    const bool is_norm = EndsWith(expected.name, "norm.weight");
-    const bool writes = EndsWith(expected.name, "o_proj.weight") || EndsWith(expected.name, "down_proj.weight") ||
-                        EndsWith(expected.name, "embed_tokens.weight") || EndsWith(expected.name, "bias");
+    const std::string_view name = expected.name;
+    const bool is_norm = name.ends_with("norm.weight");
+    const bool writes = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight") ||
+                        name.ends_with("embed_tokens.weight") || name.ends_with("bias");
     const size_t columns = expected.shape.back(), old_columns = old.shape().back();
     for (size_t i = 0; i < grown.size(); ++i) {
       const size_t row = i / columns, column = i % columns;

@@ -153,18 +153,26 @@ void BlockCache::MakeRoom(size_t bytes) {
 }
 
 void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
-  size_t added = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const uint32_t block : blocks) {
-      if (entries_.count(KeyOf(layer, block)) != 0 || file_->RecordIsNear(block, layer)) continue;
-      queue_.push_back(KeyOf(layer, block));
-      ++added;
-    }
-    while (queue_.size() > kMostQueued) queue_.pop_front();
+  std::vector<uint32_t> missing;
+  std::unique_lock lock(mutex_);
+  for (const uint32_t block : blocks) {
+    if (entries_.count(KeyOf(layer, block)) == 0) missing.push_back(block);
   }
-  if (added == 1) wanted_.notify_one();
-  if (added > 1) wanted_.notify_all();
+  if (missing.empty()) return;
+  const std::shared_ptr<const MemoryFile> file = file_;
+  // Other threads get their blocks while the system is asked.
+  lock.unlock();
+  std::erase_if(missing, [&](uint32_t block) { return file->RecordIsNear(block, layer); });
+  if (missing.empty()) return;
+  lock.lock();
+  for (const uint32_t block : missing) queue_.push_back(KeyOf(layer, block));
+  while (queue_.size() > kMostQueued) queue_.pop_front();
+  lock.unlock();
+  if (missing.size() == 1) {
+    wanted_.notify_one();
+  } else {
+    wanted_.notify_all();
+  }
 }
 
 void BlockCache::ReadAhead() {

@@ -172,27 +172,29 @@ void MemoryFile::ReadLandmarks(size_t first, size_t count, std::vector<float>& k
   }
 }
 
-uint64_t MemoryFile::RecordOffset(const Segment& segment, size_t index) const {
-  return segment.header.offset + segment.places.records + index * identity_.record_bytes();
+size_t MemoryFile::RecordIndex(const Segment& segment, size_t block, size_t layer) const {
+  CAIRN_CHECK(layer < identity_.layers);
+  return (block - segment.header.first_block) * identity_.layers + layer;
+}
+
+uint64_t MemoryFile::RecordOffset(const Segment& segment, size_t block, size_t layer) const {
+  return segment.header.offset + segment.places.records + RecordIndex(segment, block, layer) * identity_.record_bytes();
 }
 
 void MemoryFile::ReadRecord(size_t block, size_t layer, std::byte* out) const {
-  CAIRN_CHECK(layer < identity_.layers);
   const Segment& segment = SegmentOf(block);
-  const size_t index = (block - segment.header.first_block) * identity_.layers + layer;
   const size_t bytes = identity_.record_bytes();
-  if (!ReadAt(fd_, name_, RecordOffset(segment, index), out, bytes) || Hash(out, bytes) != segment.table[index]) {
+  if (!ReadAt(fd_, name_, RecordOffset(segment, block, layer), out, bytes) ||
+      Hash(out, bytes) != segment.table[RecordIndex(segment, block, layer)]) {
     Fail("'{}': layer {} of block {} is damaged; run cairn verify --repair", name_, layer, block);
   }
 }
 
 bool MemoryFile::RecordIsNear(size_t block, size_t layer) const {
-  const Segment& segment = SegmentOf(block);
-  const size_t index = (block - segment.header.first_block) * identity_.layers + layer;
   // Its last byte: where that is in RAM the pages before it mostly are. Not every file system can tell.
   char last = 0;
   const iovec to{&last, 1};
-  const auto offset = static_cast<off_t>(RecordOffset(segment, index) + identity_.record_bytes() - 1);
+  const auto offset = static_cast<off_t>(RecordOffset(SegmentOf(block), block, layer) + identity_.record_bytes() - 1);
   return preadv2(fd_, &to, 1, offset, RWF_NOWAIT) == 1;
 }
 

@@ -78,7 +78,8 @@ class MemoryFile {
   MemoryFile(const MemoryFile& other);
   void ReadSegments();
   const Segment& SegmentOf(size_t block) const;
-  uint64_t RecordOffset(const Segment& segment, size_t index) const;
+  size_t RecordIndex(const Segment& segment, size_t block, size_t layer) const;
+  uint64_t RecordOffset(const Segment& segment, size_t block, size_t layer) const;
 
   std::string name_;
   int fd_ = -1;
