@@ -196,6 +196,37 @@ void ExpectSame(const std::vector<Key>& keys, bool half, const std::vector<float
   }
 }
 
+// Attention weighs blocks by these scores, so they may not depend on who found a block.
+TEST(ApproximateIndex, GivesTheVeryScoresOfTheScan) {
+  for (const bool half : {false, true}) {
+    for (const size_t dim : {24, 64}) {
+      ClusteredKeys source(dim, 5 + dim);
+      const auto exact = LandmarkIndex::Make(IndexKind::kExact, dim, half);
+      const auto index = LandmarkIndex::Make(IndexKind::kHierarchical, dim, half);
+      for (size_t i = 0; i < 3000; ++i) {
+        const Key key = source.Next();
+        exact->Add(key.data());
+        index->Add(key.data());
+      }
+      exact->EraseFront(77);
+      index->EraseFront(77);
+      for (const size_t count : {1, 2, 5}) {
+        const std::vector<float> queries = source.Queries(count);
+        const Found all = Search(*exact, 0, exact->size(), exact->size(), queries);
+        const Found found = Search(*index, 0, index->size(), 20, queries);
+        for (size_t q = 0; q < count; ++q) {
+          ASSERT_EQ(found.blocks[q].size(), 20u);
+          for (size_t i = 0; i < 20; ++i) {
+            const auto at = std::find(all.blocks[q].begin(), all.blocks[q].end(), found.blocks[q][i]);
+            ASSERT_NE(at, all.blocks[q].end());
+            EXPECT_EQ(found.scores[q][i], all.scores[q][static_cast<size_t>(at - all.blocks[q].begin())]);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Int8Index, IsTheExactScanForManyShapes) {
   Random random(1);
   for (const size_t dim : {1, 2, 3, 7, 48, 64, 100, 128}) {

@@ -12,10 +12,12 @@
 #define HWY_TARGET_INCLUDE "attention/landmark_panels.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "attention/one_row-inl.h"
 #include "kernels/broadcast_gemm-inl.h"
+#include "kernels/thread_scratch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -135,6 +137,48 @@ void OfferLandmarksImpl(const LandmarkPanels& panels, std::span<const int32_t> b
   }
 }
 
+// A vector of keys at a time, turned into a panel as wide as it.
+template <class Right, class Number>
+HWY_INLINE void OfferRowsOf(const LandmarkRows& rows, size_t first, std::span<const int32_t> blocks, const float* query,
+                            bool alone, BestBlocks& best, Number* panel) {
+  const TileTag d;
+  const size_t lanes = hn::Lanes(d);
+  HWY_ALIGN float scores[HWY_MAX_BYTES / sizeof(float)];
+  for (const int32_t block : blocks) {
+    const Number* row = reinterpret_cast<const Number*>(rows.data) + (first + static_cast<size_t>(block)) * rows.dim;
+    for (size_t at = 0; at < rows.dim; at += 64 / sizeof(Number)) hwy::Prefetch(row + at);
+  }
+  for (size_t begin = 0; begin < blocks.size(); begin += lanes) {
+    const size_t count = std::min(lanes, blocks.size() - begin);
+    std::fill_n(panel, rows.dim * lanes, Number{0});
+    for (size_t i = 0; i < count; ++i) {
+      const size_t number = first + static_cast<size_t>(blocks[begin + i]);
+      const Number* row = reinterpret_cast<const Number*>(rows.data) + number * rows.dim;
+      for (size_t k = 0; k < rows.dim; ++k) panel[k * lanes + i] = row[k];
+    }
+    const Right right{panel, lanes};
+    if (alone) {
+      OneRowMicro<1>(query, right, rows.dim, 0, [&](size_t, TileVec sum) { hn::Store(sum, d, scores); });
+    } else {
+      GemmMicro<1, 1>(GemmLeft{query, rows.dim, 1}, right, GemmDepth{rows.dim}, 0, 0,
+                      [&](size_t, size_t, TileVec sum) { hn::Store(sum, d, scores); });
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (scores[i] > best.threshold()) best.Offer(scores[i], blocks[begin + i]);
+    }
+  }
+}
+
+void OfferRowsImpl(const LandmarkRows& rows, size_t first, std::span<const int32_t> blocks, const float* query,
+                   bool alone, BestBlocks& best) {
+  float* panel = ThreadScratch<float, class RowsAsPanel>(rows.dim * hn::Lanes(TileTag()));
+  if (rows.half) {
+    OfferRowsOf<GemmRightHalf>(rows, first, blocks, query, alone, best, reinterpret_cast<uint16_t*>(panel));
+  } else {
+    OfferRowsOf<GemmRight>(rows, first, blocks, query, alone, best, panel);
+  }
+}
+
 void ScoreLandmarksImpl(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,
                         size_t stride, float* scores, float* scratch) {
   constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
@@ -166,13 +210,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 
 #include "base/error.h"
-#include "kernels/thread_scratch.h"
 
 namespace cairn {
 namespace {
 
 HWY_EXPORT(SearchLandmarksImpl);
 HWY_EXPORT(OfferLandmarksImpl);
+HWY_EXPORT(OfferRowsImpl);
 HWY_EXPORT(ScoreLandmarksImpl);
 HWY_EXPORT(ScoreKeysImpl);
 
@@ -247,6 +291,14 @@ void LandmarkPanels::Read(size_t index, float* key) const {
     } else {
       std::memcpy(&key[i], number, 4);
     }
+  }
+}
+
+void LandmarkPanels::ReadRow(size_t index, std::byte* row) const {
+  CAIRN_CHECK(index < size_);
+  const std::byte* number = data_.data() + At(index);
+  for (size_t i = 0; i < dim_; ++i, number += kPanelColumns * number_bytes()) {
+    std::memcpy(row + i * number_bytes(), number, number_bytes());
   }
 }
 
@@ -345,6 +397,11 @@ void OfferLandmarks(const LandmarkPanels& panels, std::span<const int32_t> block
   if (blocks.empty()) return;
   CAIRN_CHECK(blocks.front() >= 0 && static_cast<size_t>(blocks.back()) < panels.size());
   HWY_DYNAMIC_DISPATCH(OfferLandmarksImpl)(panels, blocks, query, alone, best);
+}
+
+void OfferRows(const LandmarkRows& rows, size_t first, std::span<const int32_t> blocks, const float* query, bool alone,
+               BestBlocks& best) {
+  HWY_DYNAMIC_DISPATCH(OfferRowsImpl)(rows, first, blocks, query, alone, best);
 }
 
 void ScoreKeys(size_t dim, size_t count, const float* queries, size_t keys, const float* rows, float* scores) {

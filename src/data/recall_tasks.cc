@@ -1,145 +1,15 @@
 #include "data/recall_tasks.h"
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <set>
 #include <string_view>
 
-#include "base/error.h"
+#include "data/recall_clauses.h"
 
 namespace cairn {
 
 namespace {
-
-using Texts = std::initializer_list<std::string_view>;
-
-std::string Pick(Texts texts, Random& random) { return std::string(texts.begin()[random.Below(texts.size())]); }
-
-bool Chance(double probability, Random& random) { return random.Uniform() < probability; }
-
-std::string Capital(std::string text) {
-  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
-// {A} attribute, {E} entity, {V} value; the first letter after the replacement becomes a capital where {a}, {e} stand.
-std::string Fill(std::string_view pattern, const std::map<char, std::string>& parts) {
-  std::string text;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    if (pattern[i] == '{' && i + 2 < pattern.size() && pattern[i + 2] == '}') {
-      const char key = pattern[i + 1];
-      const auto upper = static_cast<char>(std::toupper(static_cast<unsigned char>(key)));
-      text += key == upper ? parts.at(key) : Capital(parts.at(upper));
-      i += 2;
-    } else {
-      text += pattern[i];
-    }
-  }
-  return text;
-}
-
-// Numbers of few different digits are as frequent as others: only they show whether a reader knows how far it has read,
-// or merely what stood after the last digit (48948, 32333).
-std::string Digits(size_t count, Random& random) {
-  std::string text(1, static_cast<char>('1' + random.Below(9)));
-  std::string digits = "0123456789";
-  if (Chance(0.5, random)) digits = {text[0], digits[random.Below(10)], digits[random.Below(10)]};
-  while (text.size() < count) text += digits[random.Below(digits.size())];
-  return text;
-}
-
-std::string Number(Random& random) {
-  if (Chance(0.3, random)) return std::to_string(1 + random.Below(50000));
-  return Digits(1 + random.Below(7), random);
-}
-
-std::string Letters(std::string_view alphabet, size_t count, Random& random) {
-  std::string text;
-  while (text.size() < count) text += alphabet[random.Below(alphabet.size())];
-  return text;
-}
-
-// A few words that mean nothing together, so that nothing but the memory can tell them.
-std::string Words(const WordList& words, size_t count, Random& random) {
-  std::string text;
-  for (size_t i = 0; i < count; ++i) text += (i > 0 ? " " : "") + words.Word(random);
-  return text;
-}
-
-std::string Value(const WordList& words, Random& random) {
-  switch (random.Below(10)) {
-    case 0:
-    case 1:
-    case 2:
-    case 3:
-    case 4:
-      return Number(random);
-    case 5:
-    case 6:
-      return words.Word(random);
-    case 7:
-      return Words(words, 2 + random.Below(3), random);
-    case 8:
-      return words.Name(random);
-    default:
-      return Chance(0.5, random) ? Letters("abcdefghjkmnpqrstuvwxyz23456789", 3 + random.Below(5), random)
-                                 : Letters("ABCDEFGHJKLMNPQRSTUVWXYZ", 2 + random.Below(3), random) + "-" +
-                                       Digits(2 + random.Below(3), random);
-  }
-}
-
-std::string KeyName(const WordList& words, Random& random) {
-  switch (random.Below(5)) {
-    case 0:
-      return words.Word(random) + "-" + words.Word(random);
-    case 1:
-      return Letters("0123456789abcdef", 4 + random.Below(8), random);
-    case 2:
-      return words.Word(random) + "_" + Digits(1 + random.Below(3), random);
-    case 3:
-      return Letters("ABCDEFGHJKLMNPQRSTUVWXYZ", 1 + random.Below(3), random) + Digits(1 + random.Below(4), random);
-    default:
-      return words.Word(random);
-  }
-}
-
-std::string Attribute(const WordList& words, Random& random) {
-  if (Chance(0.25, random)) return Words(words, 1 + random.Below(2), random);
-  const std::string noun =
-      Pick({"code",     "number",  "key",     "word",    "password", "name",   "sign",   "token",    "phrase",
-            "colour",   "age",     "room",    "address", "price",    "weight", "height", "birthday", "answer",
-            "treasure", "song",    "book",    "ship",    "horse",    "city",   "drink",  "food",     "flower",
-            "debt",     "reward",  "message", "motto",   "wish",     "fear",   "gift",   "trade",    "ticket",
-            "locker",   "account", "badge",   "street",  "medicine", "value",  "total",  "score",    "animal"},
-           random);
-  if (Chance(0.5, random)) return noun;
-  return Pick({"secret",   "favourite",  "lucky",  "special", "magic", "hidden",   "access",         "old",
-               "new",      "private",    "first",  "last",    "true",  "security", "identification", "door",
-               "personal", "registered", "serial", "best"},
-              random) +
-         " " + noun;
-}
-
-std::string Entity(const WordList& words, Random& random) {
-  switch (random.Below(6)) {
-    case 0:
-      return "the " + Pick({"gardener",  "captain", "teacher", "doctor",  "baker",  "king",    "queen",    "clerk",
-                            "librarian", "sailor",  "tailor",  "painter", "farmer", "soldier", "merchant", "priest",
-                            "widow",     "judge",   "porter",  "hunter",  "miller", "smith",   "engineer", "pilot"},
-                           random);
-    case 1:
-      return "the " + words.Word(random) + " " + words.Word(random);
-    case 2:
-      return words.Name(random) + " " + words.Name(random);
-    case 3:
-      return Pick({"Mr. ", "Mrs. ", "Captain ", "Doctor ", "Aunt ", "Uncle ", "Lady ", "Professor "}, random) +
-             words.Name(random);
-    default:
-      return words.Name(random);
-  }
-}
 
 std::string PassKeyNoun(Random& random) {
   if (Chance(0.6, random)) return "pass key";
@@ -249,42 +119,6 @@ RecallFact LineFact(const LineForm& form, const WordList& words, bool number, Ra
   return {Fill(form.statement, parts), Fill(form.question, parts), form.before + parts.at('V'), form.end};
 }
 
-// Something that happened, or advice; {P} place or person, {D} a free choice of words.
-RecallFact StoryFact(const WordList& words, Random& random) {
-  struct Form {
-    std::string_view statement, introduction, restated;
-  };
-  static constexpr std::array<Form, 14> kForms = {{
-      {"The best thing to do in {P} is to {V}.", "What is the best thing to do in {P}? ",
-       "The best thing to do in {P} is to"},
-      {"{P} went to {D} to buy {V}.", "What did {P} go to {D} for? ", "{P} went to {D} to buy"},
-      {"On that day {P} found {V} under the {D}.", "What did {P} find under the {D}? ", "On that day {P} found"},
-      {"{P} keeps {V} in the {D}.", "What does {P} keep in the {D}? ", "{P} keeps"},
-      {"In {P} the people eat {V} on {D} days.", "What do the people eat in {P}? ", "In {P} the people eat"},
-      {"Nobody in {P} may speak of the {V}.", "Of what may nobody in {P} speak? ", "Nobody in {P} may speak of the"},
-      {"The {D} of {P} was made of {V}.", "What was the {D} of {P} made of? ", "The {D} of {P} was made of"},
-      {"{P} married {V} in the year of the {D}.", "Whom did {P} marry? ", "{P} married"},
-      {"The train to {P} leaves from platform {V}.", "From where does the train to {P} leave? ",
-       "The train to {P} leaves from platform"},
-      {"The meeting in {P} is at {V}.", "When is the meeting in {P}? ", "The meeting in {P} is at"},
-      {"{P} lives at number {V}, {D} street.", "Where does {P} live? ", "{P} lives at number"},
-      {"To open the {D} of {P}, say {V}.", "How is the {D} of {P} opened? ", "To open the {D} of {P}, say"},
-      {"The {D} was hidden by {P} behind the {V}.", "Where did {P} hide the {D}? ",
-       "The {D} was hidden by {P} behind the"},
-      {"According to {P}, the {D} costs {V} pounds.", "How much is the {D}, according to {P}? ",
-       "According to {P}, the {D} costs"},
-  }};
-  const size_t index = random.Below(kForms.size());
-  const Form& form = kForms[index];
-  const bool number = index == 8 || index == 9 || index == 10 || index == 13;
-  const std::string value = number ? Digits(1 + random.Below(5), random) : Words(words, 1 + random.Below(4), random);
-  const std::map<char, std::string> parts = {
-      {'P', Chance(0.7, random) ? words.Name(random) : Entity(words, random)}, {'D', words.Word(random)}, {'V', value}};
-  return {Capital(Fill(form.statement, parts)),
-          Capital((Chance(0.7, random) ? Fill(form.introduction, parts) : "") + Capital(Fill(form.restated, parts))),
-          " " + value, "."};
-}
-
 // A sentence of words that no grammar connects; its end is asked for by its beginning.
 RecallFact OddFact(const WordList& words, Random& random) {
   std::string beginning;
@@ -302,46 +136,15 @@ RecallFact OddFact(const WordList& words, Random& random) {
 
 }  // namespace
 
-WordList::WordList(const TokenDataset& dataset, const Tokenizer& tokenizer) {
-  constexpr uint64_t kSample = 1'500'000;
-  std::vector<int32_t> ids(std::min(dataset.token_count(), kSample));
-  dataset.Read(0, ids);
-  const std::string text = tokenizer.DecodeMiddle(ids);
-  std::map<std::string, size_t> lower, upper;
-  std::string word;
-  for (const char c : text) {
-    if (std::isalpha(static_cast<unsigned char>(c)) != 0 && static_cast<unsigned char>(c) < 128) {
-      word += c;
-      continue;
-    }
-    const auto small = [](char letter) { return letter >= 'a' && letter <= 'z'; };
-    if (word.size() >= 3 && word.size() <= 11 && std::all_of(word.begin() + 1, word.end(), small)) {
-      ++(small(word[0]) ? lower : upper)[word];
-    }
-    word.clear();
-  }
-  for (const auto& [found, count] : lower) {
-    if (found.size() >= 4 && count >= 2) words_.push_back(found);
-  }
-  for (const auto& [found, count] : upper) {
-    std::string small = found;
-    small[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(small[0])));
-    if (count >= 2 && lower.count(small) == 0) names_.push_back(found);
-  }
-  if (words_.size() < 200 || names_.size() < 20) {
-    Fail("the data has too few different words ({}) and names ({}) to make facts of; give more text", words_.size(),
-         names_.size());
-  }
-}
-
 std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random) {
   std::vector<RecallFact> facts;
   std::set<std::string> seen;
-  const bool one_form = Chance(0.5, random);
+  const bool one_form = Chance(0.4, random);
   const bool numbers = Chance(0.6, random);
   AttributeForm attribute = DrawAttributeForm(words, random);
   LineForm line = DrawLineForm(random);
-  size_t kind = random.Below(10);
+  ClauseForm clause = DrawClauseForm(random);
+  size_t kind = random.Below(20);
   while (facts.size() < count) {
     RecallFact fact;
     if (pass_key && facts.empty()) {
@@ -350,13 +153,14 @@ std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass
       if (!one_form) {
         attribute = DrawAttributeForm(words, random);
         line = DrawLineForm(random);
-        kind = random.Below(10);
+        clause = DrawClauseForm(random);
+        kind = random.Below(20);
       }
       const bool number = one_form ? numbers : Chance(0.5, random);
-      fact = kind < 4   ? AttributeFact(attribute, words, number, random)
-             : kind < 6 ? LineFact(line, words, number, random)
-             : kind < 8 ? StoryFact(words, random)
-                        : OddFact(words, random);
+      fact = kind < 5    ? AttributeFact(attribute, words, number, random)
+             : kind < 8  ? LineFact(line, words, number, random)
+             : kind < 18 ? ClauseFact(clause, words, random)
+                         : OddFact(words, random);
     }
     if (seen.insert(fact.question).second) facts.push_back(std::move(fact));
   }

@@ -1,13 +1,13 @@
-// Facts to hide in a text and to ask for later: pass keys, attributes of people and things, key-value lines, sentences
-// of odd words, in many wordings. For training; the evaluations have prompts of their own.
+// Facts to hide in a text and to ask for later: pass keys, attributes of people and things, key-value lines,
+// clauses (recall_clauses.h), sentences of odd words, in many wordings. For training; the evaluations have prompts of
+// their own.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/random.h"
-#include "data/token_dataset.h"
-#include "tokenizer/tokenizer.h"
+#include "data/recall_words.h"
 
 namespace cairn {
 
@@ -20,21 +20,7 @@ struct RecallFact {
   std::string end = ".";  // what the answer ends with
 };
 
-// Words that facts are made of, gathered from a text. Immutable and thread-safe.
-class WordList {
- public:
-  // Reads the first tokens of the data. Throws Error when they have too few different words.
-  WordList(const TokenDataset& dataset, const Tokenizer& tokenizer);
-
-  const std::string& Word(Random& random) const { return words_[random.Below(words_.size())]; }
-  const std::string& Name(Random& random) const { return names_[random.Below(names_.size())]; }
-
- private:
-  std::vector<std::string> words_;  // lower case
-  std::vector<std::string> names_;  // always written with a capital
-};
-
-// Facts that can be told apart by name; `count` of them, of one form with probability one half. With `pass_key` the
+// Facts that can be told apart by name; `count` of them, of one form with probability two fifths. With `pass_key` the
 // first is one without a name: two such in one text would contradict each other.
 std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random);
 

@@ -31,6 +31,12 @@ constexpr size_t kSpare = 4;
 // More than so many at once are looked for by scanning: sketches are for a few.
 constexpr size_t kMostWanted = 64;
 
+// A key of a leaf: its number, and the scale of its row of bytes.
+struct Member {
+  uint32_t number;
+  float scale;
+};
+
 struct alignas(64) CacheLine {
   uint8_t bytes[64];
 };
@@ -79,7 +85,7 @@ size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> or
 
 // What a search works in; kept for the next of the thread.
 struct Scratch {
-  std::vector<float> coordinates, squared, scaled, promise, spread;
+  std::vector<float> coordinates, squared, scaled, promise, spread, scales;
   std::vector<int8_t> quads, row_quads;
   std::vector<uint8_t> chosen;
   std::vector<SketchQuery> queries, row_queries;
@@ -93,6 +99,20 @@ struct Scratch {
     return scratch;
   }
 };
+
+// The rows with the largest sums, of equals those with the lowest numbers: in a list that is kept in order, because few
+// of many ever enter it.
+void RankRows(size_t take, Scratch& s) {
+  s.ranked.clear();
+  for (size_t i = 0; i < s.which.size(); ++i) {
+    const std::pair<float, uint32_t> row(-static_cast<float>(s.sums[i]) * s.scales[i], s.which[i]);
+    if (s.ranked.size() == take) {
+      if (!(row < s.ranked.back())) continue;
+      s.ranked.pop_back();
+    }
+    s.ranked.insert(std::upper_bound(s.ranked.begin(), s.ranked.end(), row), row);
+  }
+}
 
 class HierarchicalIndex : public LandmarkIndex {
  public:
@@ -123,7 +143,7 @@ class HierarchicalIndex : public LandmarkIndex {
   void AddKey();
   size_t NewLeaf();
   void Split(size_t leaf);
-  void Put(size_t leaf, uint32_t number, const uint8_t* bytes, uint8_t doubled);
+  void Put(size_t leaf, Member member, const uint8_t* bytes, uint8_t doubled);
   void Remove(size_t number);
   void Describe(size_t leaf);
   size_t Nearest(const float* coordinates) const;
@@ -141,20 +161,20 @@ class HierarchicalIndex : public LandmarkIndex {
   size_t erased_ = 0;  // number of the first key
   size_t begin_ = 0;   // of the first that places_ and rows_ have
   std::vector<uint32_t> places_;
-  std::vector<uint8_t> rows_;      // [key][row_bytes]
-  std::vector<float> row_scales_;  // [key]
+  std::vector<uint8_t> rows_;        // [key][row_bytes]
+  std::vector<std::byte> key_rows_;  // the keys themselves, [key][dim]: a panel's column lies in as many cache lines
   // Of each leaf.
   std::vector<uint8_t> filled_;
   std::vector<CacheLine> sketches_;         // [leaf][rank / 4][kLeaf][4]
-  std::vector<uint32_t> numbers_;           // [leaf][kLeaf]
+  std::vector<Member> members_;             // [leaf][kLeaf]
   std::vector<uint8_t> doubled_;            // units of the sketch, [leaf][kLeaf]
   std::vector<float> sums_, squares_;       // of the coordinates, [leaf][rank]
   std::vector<LandmarkPanels> statistics_;  // means with -|mean|^2 / 2 behind them, and variances
 };
 
 size_t HierarchicalIndex::ExtraBytes() const {
-  size_t bytes = places_.capacity() * 4 + rows_.capacity() + row_scales_.capacity() * 4 + filled_.capacity() +
-                 doubled_.capacity() + sketches_.capacity() * 64 + numbers_.capacity() * 4 +
+  size_t bytes = places_.capacity() * 4 + rows_.capacity() + key_rows_.capacity() + filled_.capacity() +
+                 doubled_.capacity() + sketches_.capacity() * 64 + members_.capacity() * sizeof(Member) +
                  (sums_.capacity() + squares_.capacity()) * 4;
   for (const LandmarkPanels& panels : statistics_) bytes += panels.bytes();
   return bytes;
@@ -165,10 +185,10 @@ void HierarchicalIndex::Clear() {
   built_for_ = 0;
   places_.clear();
   rows_.clear();
-  row_scales_.clear();
+  key_rows_.clear();
   filled_.clear();
   sketches_.clear();
-  numbers_.clear();
+  members_.clear();
   doubled_.clear();
   sums_.clear();
   squares_.clear();
@@ -199,13 +219,15 @@ void HierarchicalIndex::Build() {
   std::vector<float> coordinates(size * rank());
   std::vector<uint8_t> bytes(size * rank()), doubled(size);
   rows_.resize(size * sketch_->row_bytes());
-  row_scales_.resize(size);
+  key_rows_.resize(size * keys_.row_bytes());
+  std::vector<float> scales(size);
   places_.resize(size);
   for (size_t b = 0; b < size; ++b) {
     keys_.Read(b, key.data());
     sketch_->Project(key.data(), false, &coordinates[b * rank()]);
     doubled[b] = sketch_->Encode(&coordinates[b * rank()], &bytes[b * rank()]);
-    row_scales_[b] = sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
+    scales[b] = sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
+    keys_.ReadRow(b, &key_rows_[b * keys_.row_bytes()]);
     Decode(&bytes[b * rank()], doubled[b], &coordinates[b * rank()]);
   }
   std::vector<uint32_t> order(size);
@@ -221,7 +243,9 @@ void HierarchicalIndex::Build() {
       continue;
     }
     const size_t leaf = NewLeaf();
-    for (const uint32_t b : part) Put(leaf, static_cast<uint32_t>(erased_ + b), &bytes[b * rank()], doubled[b]);
+    for (const uint32_t b : part) {
+      Put(leaf, {static_cast<uint32_t>(erased_ + b), scales[b]}, &bytes[b * rank()], doubled[b]);
+    }
     Describe(leaf);
   }
 }
@@ -234,14 +258,16 @@ void HierarchicalIndex::AddKey() {
   const uint8_t doubled = sketch_->Encode(coordinates.data(), bytes.data());
   Decode(bytes.data(), doubled, coordinates.data());
   rows_.resize(rows_.size() + sketch_->row_bytes());
-  row_scales_.push_back(sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes()));
+  const float scale = sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes());
+  key_rows_.resize(key_rows_.size() + keys_.row_bytes());
+  keys_.ReadRow(keys_.size() - 1, key_rows_.data() + key_rows_.size() - keys_.row_bytes());
   places_.push_back(0);
   size_t leaf = Nearest(coordinates.data());
   if (filled_[leaf] == kLeaf) {
     Split(leaf);
     leaf = Nearest(coordinates.data());
   }
-  Put(leaf, static_cast<uint32_t>(end() - 1), bytes.data(), doubled);
+  Put(leaf, {static_cast<uint32_t>(end() - 1), scale}, bytes.data(), doubled);
   Describe(leaf);
 }
 
@@ -251,7 +277,7 @@ size_t HierarchicalIndex::NewLeaf() {
   }
   filled_.push_back(0);
   sketches_.resize(sketches_.size() + rank() / 4 * kLeaf * 4 / sizeof(CacheLine));
-  numbers_.resize(numbers_.size() + kLeaf);
+  members_.resize(members_.size() + kLeaf);
   doubled_.resize(doubled_.size() + kLeaf);
   sums_.resize(sums_.size() + rank());
   squares_.resize(squares_.size() + rank());
@@ -272,14 +298,14 @@ void HierarchicalIndex::Split(size_t leaf) {
   std::vector<uint32_t> order(kLeaf);
   std::iota(order.begin(), order.end(), 0u);
   const size_t half = Halve(coordinates, rank(), order);
-  const std::vector<uint32_t> numbers(numbers_.begin() + static_cast<ptrdiff_t>(leaf * kLeaf),
-                                      numbers_.begin() + static_cast<ptrdiff_t>((leaf + 1) * kLeaf));
+  const std::vector<Member> members(members_.begin() + static_cast<ptrdiff_t>(leaf * kLeaf),
+                                    members_.begin() + static_cast<ptrdiff_t>((leaf + 1) * kLeaf));
   const size_t other = NewLeaf();
   filled_[leaf] = 0;
   std::fill_n(&sums_[leaf * rank()], rank(), 0.0f);
   std::fill_n(&squares_[leaf * rank()], rank(), 0.0f);
   for (size_t i = 0; i < kLeaf; ++i) {
-    Put(i < half ? leaf : other, numbers[order[i]], &bytes[order[i] * rank()], doubled[order[i]]);
+    Put(i < half ? leaf : other, members[order[i]], &bytes[order[i] * rank()], doubled[order[i]]);
   }
   Describe(leaf);
   Describe(other);
@@ -289,7 +315,7 @@ void HierarchicalIndex::Decode(const uint8_t* bytes, uint8_t doubled, float* coo
   for (size_t r = 0; r < rank(); ++r) coordinates[r] = Coordinate(bytes[r], doubled, r);
 }
 
-void HierarchicalIndex::Put(size_t leaf, uint32_t number, const uint8_t* bytes, uint8_t doubled) {
+void HierarchicalIndex::Put(size_t leaf, Member member, const uint8_t* bytes, uint8_t doubled) {
   const size_t place = leaf * kLeaf + filled_[leaf]++;
   std::vector<float> coordinates(rank());
   Decode(bytes, doubled, coordinates.data());
@@ -299,8 +325,8 @@ void HierarchicalIndex::Put(size_t leaf, uint32_t number, const uint8_t* bytes, 
     sums_[leaf * rank() + r] += coordinates[r];
     squares_[leaf * rank() + r] += coordinates[r] * coordinates[r];
   }
-  numbers_[place] = number;
-  places_[number - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
+  members_[place] = member;
+  places_[member.number - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
 }
 
 void HierarchicalIndex::Remove(size_t number) {
@@ -314,9 +340,9 @@ void HierarchicalIndex::Remove(size_t number) {
     *SketchByte(place, r) = *SketchByte(last, r);
     if (filled_[leaf] == 0) sums_[leaf * rank() + r] = squares_[leaf * rank() + r] = 0;
   }
-  numbers_[place] = numbers_[last];
+  members_[place] = members_[last];
   doubled_[place] = doubled_[last];
-  places_[numbers_[place] - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
+  places_[members_[place].number - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
   Describe(leaf);
 }
 
@@ -354,7 +380,7 @@ void HierarchicalIndex::Truncated() {
   for (size_t number = begin_ + places_.size(); number > end();) Remove(--number);
   places_.resize(end() - begin_);
   rows_.resize(places_.size() * sketch_->row_bytes());
-  row_scales_.resize(places_.size());
+  key_rows_.resize(places_.size() * keys_.row_bytes());
 }
 
 void HierarchicalIndex::ErasedFront(size_t count, size_t) {
@@ -369,7 +395,7 @@ void HierarchicalIndex::ErasedFront(size_t count, size_t) {
   if (gone < places_.size() / 2) return;
   places_.erase(places_.begin(), places_.begin() + static_cast<ptrdiff_t>(gone));
   rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(gone * sketch_->row_bytes()));
-  row_scales_.erase(row_scales_.begin(), row_scales_.begin() + static_cast<ptrdiff_t>(gone));
+  key_rows_.erase(key_rows_.begin(), key_rows_.begin() + static_cast<ptrdiff_t>(gone * keys_.row_bytes()));
   begin_ = erased_;
 }
 
@@ -448,9 +474,13 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
   ScanSketches(sketches, {s.panels, wanted, limit}, count, s.queries.data(), s.lists.data());
   for (size_t q = 0; q < count; ++q) {
     s.which.clear();
+    s.scales.clear();
     for (const uint32_t place : s.lists[q]) {
-      const size_t b = numbers_[place] - static_cast<uint32_t>(erased_);
-      if (b >= first && b < last) s.which.push_back(numbers_[place] - static_cast<uint32_t>(begin_));
+      const Member member = members_[place];
+      const size_t b = member.number - static_cast<uint32_t>(erased_);
+      if (b < first || b >= last) continue;
+      s.which.push_back(member.number - static_cast<uint32_t>(begin_));
+      s.scales.push_back(member.scale);
     }
     if (s.which.size() < k) {
       SearchLandmarks(keys_, first, last, 1, queries + q * keys_.dim(), best + q);
@@ -458,18 +488,14 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
     }
     s.sums.resize(s.which.size());
     SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[q], s.sums.data());
-    s.ranked.clear();
-    for (size_t i = 0; i < s.which.size(); ++i) {
-      s.ranked.emplace_back(-static_cast<float>(s.sums[i]) * row_scales_[s.which[i]], s.which[i]);
-    }
-    const size_t take = std::min(k + kSpare, s.ranked.size());
-    std::nth_element(s.ranked.begin(), s.ranked.begin() + static_cast<ptrdiff_t>(take) - 1, s.ranked.end());
+    RankRows(k + kSpare, s);
     s.found.clear();
-    for (size_t i = 0; i < take; ++i) {
-      s.found.push_back(static_cast<int32_t>(s.ranked[i].second + static_cast<uint32_t>(begin_ - erased_)));
+    for (const auto& [score, row] : s.ranked) {
+      s.found.push_back(static_cast<int32_t>(row + static_cast<uint32_t>(begin_ - erased_)));
     }
     std::sort(s.found.begin(), s.found.end());
-    OfferLandmarks(keys_, s.found, queries + q * keys_.dim(), count == 1, best[q]);
+    const LandmarkRows rows{key_rows_.data(), keys_.dim(), keys_.half()};
+    OfferRows(rows, erased_ - begin_, s.found, queries + q * keys_.dim(), count == 1, best[q]);
   }
 }
 

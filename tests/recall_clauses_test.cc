@@ -1,0 +1,95 @@
+// Sentences of the small grammar: each can be asked for, and answers stand where the question breaks off.
+#include "data/recall_clauses.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "data/prepare.h"
+#include "tests/test_files.h"
+#include "tokenizer/train.h"
+
+namespace cairn {
+namespace {
+
+class RecallClausesTest : public ::testing::Test {
+ protected:
+  // Words of no meaning: three or four syllables, names with a capital.
+  void SetUp() override {
+    Random random(3);
+    std::string text;
+    for (size_t i = 0; i < 1200; ++i) {
+      std::string word;
+      for (size_t n = 3 + i % 2; n > 0; --n) {
+        word += "bdfgklmnprst"[random.Below(12)];
+        word += "aeiou"[random.Below(5)];
+      }
+      if (i % 4 == 0) word = Capital(word + "x");
+      text += fmt::format("{0} {0}. ", word);
+    }
+    std::ofstream(directory_ / "text.txt") << text;
+    TokenizerTraining training;
+    training.files = {directory_ / "text.txt"};
+    training.vocab_size = 500;
+    const auto tokenizer = TrainTokenizer(training);
+    PrepareOptions prepare;
+    prepare.inputs = training.files;
+    prepare.tokenizer = tokenizer;
+    prepare.output = directory_ / "data";
+    PrepareData(prepare);
+    words_ = std::make_unique<WordList>(*TokenDataset::Open(directory_ / "data"), *tokenizer);
+  }
+
+  ScratchDirectory directory_;
+  std::unique_ptr<WordList> words_;
+};
+
+TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
+  Random random(1);
+  std::set<std::string> beginnings;
+  size_t asked = 0, restated = 0;
+  for (size_t i = 0; i < 4000; ++i) {
+    const ClauseForm form = DrawClauseForm(random);
+    const RecallFact fact = ClauseFact(form, *words_, random);
+    SCOPED_TRACE(fact.statement + " | " + fact.question + " | " + fact.answer);
+    for (const std::string& text : {fact.statement, fact.question, fact.answer, fact.end}) {
+      EXPECT_EQ(text.find_first_of("{}"), std::string::npos);
+      EXPECT_EQ(text.find("  "), std::string::npos);
+    }
+    beginnings.insert(form.begin);
+    asked += fact.question.find('?') != std::string::npos;
+    EXPECT_NE(fact.statement.find(fact.answer), std::string::npos);
+    EXPECT_EQ(fact.answer.front(), ' ');
+    if (!form.restates) continue;
+    ++restated;
+    // What the question breaks off with, the answer and its end are the statement, but for what may lead it.
+    std::string whole =
+        fact.question.substr(fact.question.find('?') == std::string::npos ? 0 : fact.question.find('?') + 2);
+    whole += fact.answer + fact.end;
+    ASSERT_GE(fact.statement.size(), whole.size());
+    EXPECT_EQ(fact.statement.substr(fact.statement.size() - whole.size() + 1), whole.substr(1));
+  }
+  EXPECT_GT(beginnings.size(), 800u);
+  EXPECT_GT(asked, 2800u);
+  EXPECT_GT(restated, 3400u);
+}
+
+TEST_F(RecallClausesTest, FactsOfOneFormDifferInWhatTheyAreAbout) {
+  Random random(2);
+  for (size_t i = 0; i < 100; ++i) {
+    const ClauseForm form = DrawClauseForm(random);
+    std::set<std::string> questions, answers;
+    for (size_t n = 0; n < 8; ++n) {
+      const RecallFact fact = ClauseFact(form, *words_, random);
+      questions.insert(fact.question);
+      answers.insert(fact.answer);
+    }
+    EXPECT_GT(questions.size(), 5u) << form.begin;
+    EXPECT_GT(answers.size(), 5u) << form.begin;
+  }
+}
+
+}  // namespace
+}  // namespace cairn
