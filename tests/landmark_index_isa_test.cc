@@ -377,7 +377,7 @@ TEST(ApproximateIndex, LooksAtMoreWhenTold) {
   };
   const auto narrow = MakeHierarchicalIndex(keys, {.visited = 0.01, .visited_min = 1});
   const auto usual = MakeHierarchicalIndex(keys);
-  const auto wide = MakeHierarchicalIndex(keys, {.visited = 1, .left_out = 0, .shortlist = 1000});
+  const auto wide = MakeHierarchicalIndex(keys, {.visited = 1, .reach = 1000, .left_out = 0, .shortlist = 1000});
   const double of_narrow = recall(*narrow), of_usual = recall(*usual), of_wide = recall(*wide);
   EXPECT_LT(of_narrow, of_usual);
   EXPECT_GE(of_usual, 0.98);

@@ -48,8 +48,8 @@ TEST(LandmarkSketch, ScansAreThePlainSums) {
       const size_t wanted = 1 + random.Below(200);
       const size_t limit = random.Below(4) == 0 ? 10 : 100000;
       std::vector<std::vector<uint32_t>> places(count);
-      ScanSketches({data.data(), rank / 4, filled.data(), doubled.data()}, {panels, wanted, limit}, count,
-                   queries.data(), places.data());
+      ScanSketches({data.data(), rank / 4, filled.data(), doubled.data()}, {panels, wanted, limit, 0, 0, nullptr},
+                   count, queries.data(), places.data());
       for (size_t q = 0; q < count; ++q) {
         std::vector<int32_t> maxima(64, INT32_MIN);
         std::vector<std::pair<int32_t, uint32_t>> all;
@@ -138,6 +138,74 @@ TEST(LandmarkSketch, TheMostPromisingPanelsAreMarked) {
   EXPECT_EQ(chosen, std::vector<uint8_t>(5, 1)) << "all are as good";
 }
 
+// Panels by how many deviations their mean is below what is to be reached.
+TEST(LandmarkSketch, TheLikeliestPanelsAreMarked) {
+  Random random(8);
+  for (const size_t count : {1, 3, 16, 17, 50, 500, 511}) {
+    std::vector<float> mean = Normals(random, count), variance = Normals(random, count);
+    for (float& x : variance) x = x * x + 1e-3f;
+    constexpr float kLeast = 1.5f;
+    std::vector<float> below(count);
+    for (size_t i = 0; i < count; ++i) below[i] = (kLeast - mean[i]) / std::sqrt(variance[i]);
+    for (const float reach : {0.5f, 3.0f, 1000.0f}) {
+      const auto near =
+          static_cast<size_t>(std::count_if(below.begin(), below.end(), [&](float x) { return x <= reach; }));
+      for (const size_t take : {size_t{1}, DivideUp(count, 3), count}) {
+        std::vector<uint8_t> chosen(count);
+        MarkReaching({mean, variance, reach}, kLeast, take, chosen.data());
+        EXPECT_EQ(static_cast<size_t>(std::count(chosen.begin(), chosen.end(), 1)), std::min(near, take));
+        float most = -INFINITY, least = INFINITY;  // below, of the chosen and of the others
+        for (size_t i = 0; i < count; ++i) {
+          if (chosen[i] != 0) most = std::max(most, below[i]);
+          if (chosen[i] == 0) least = std::min(least, below[i]);
+        }
+        EXPECT_LT(most, least) << count << " " << take;
+        EXPECT_LE(most, reach);
+      }
+    }
+  }
+}
+
+// A scan that is told of more panels on its way ends as one that knew them from the start.
+TEST(LandmarkSketch, RefinedScansAreScansOfAllThatWasNamed) {
+  Random random(9);
+  constexpr size_t kPanels = 12, kRank = 16;
+  AlignedBuffer<uint8_t> data(kPanels * kRank * 64);
+  for (uint8_t& x : data) x = static_cast<uint8_t>(random.Below(256));
+  const std::vector<uint8_t> filled(kPanels, 60), doubled(kPanels * 64);
+  const SketchPanels sketches{data.data(), kRank / 4, filled.data(), doubled.data()};
+  for (const size_t count : {1, 2, 4, 5, 24}) {
+    std::vector<int8_t> quads(count * kRank);
+    std::vector<SketchQuery> queries(count);
+    for (size_t q = 0; q < count; ++q) {
+      ASSERT_TRUE(EncodeSketchQuery(Normals(random, kRank), kRank, &quads[q * kRank], queries[q]));
+    }
+    const std::vector<uint32_t> first = {2, 7, 9}, more = {0, 11, 4}, all = {2, 7, 9, 0, 11, 4};
+    std::vector<std::vector<uint32_t>> places(count), refined(count), of_first(count);
+    ScanSketches(sketches, {all, 50, 1000, 0, 0, nullptr}, count, queries.data(), places.data());
+    ScanSketches(sketches, {first, 5, 1000, 0, 0, nullptr}, count, queries.data(), of_first.data());
+    std::vector<int32_t> told;
+    const auto refine = [&](std::span<const int32_t> reached, std::vector<uint32_t>& panels) {
+      told.assign(reached.begin(), reached.end());
+      panels.insert(panels.end(), more.begin(), more.end());
+    };
+    ScanSketches(sketches, {first, 50, 1000, 5, kPanels, refine}, count, queries.data(), refined.data());
+    EXPECT_EQ(refined, places) << count;
+    ASSERT_EQ(told.size(), count);
+    for (size_t q = 0; q < count; ++q) {
+      size_t reaching = 0;
+      for (const uint32_t panel : first) {
+        for (size_t c = 0; c < 60; ++c) {
+          std::vector<uint8_t> key(kRank);
+          for (size_t r = 0; r < kRank; ++r) key[r] = data.data()[panel * kRank * 64 + (r / 4 * 64 + c) * 4 + r % 4];
+          reaching += PlainSum(queries[q], key) >= told[q];
+        }
+      }
+      EXPECT_EQ(reaching, of_first[q].size()) << "of the keys so far";
+    }
+  }
+}
+
 TEST(LandmarkSketch, QueriesThatAreNoNumbersHaveNoBytes) {
   std::vector<int8_t> quads(8);
   SketchQuery query{};
@@ -146,6 +214,7 @@ TEST(LandmarkSketch, QueriesThatAreNoNumbersHaveNoBytes) {
   EXPECT_TRUE(EncodeSketchQuery(std::vector<float>{1, -0.5f, 0.25f}, 8, quads.data(), query));
   EXPECT_EQ(quads, (std::vector<int8_t>{127, -64, 32, 0, 0, 0, 0, 0}));
   EXPECT_EQ(query.start, -128 * (127 - 64 + 32));
+  EXPECT_FLOAT_EQ(query.unit, 1.0f / 127);
 }
 
 // Keys that differ in few directions only, in none of which an axis lies.

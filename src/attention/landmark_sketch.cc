@@ -57,42 +57,57 @@ HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t 
 // sums of a few queries are kept for the second time, those of many are cheaper to compute again.
 void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                       std::vector<uint32_t>* places) {
-  constexpr size_t kRowsAtOnce = 24;
+  constexpr size_t kRowsAtOnce = kMostRefined;
   const ITag di;
-  constexpr size_t kKeptRows = 4, kKeptSums = 1024;
+  constexpr size_t kKeptRows = 4, kKeptSums = 4096;
   HWY_ALIGN int32_t some_sums[kRowsAtOnce * kColumns];
-  const bool keep = count <= kKeptRows && scan.panels.size() * count <= kKeptSums;
-  int32_t* kept_sums =
-      keep ? ThreadScratch<int32_t, class SketchSumsKept>(scan.panels.size() * count * kColumns) : nullptr;
+  const size_t most = scan.refine ? scan.most : scan.panels.size();
+  const bool keep = count <= kKeptRows && most * count <= kKeptSums;
+  thread_local std::vector<uint32_t> panels;
+  panels.assign(scan.panels.begin(), scan.panels.end());
+  int32_t* kept_sums = keep ? ThreadScratch<int32_t, class SketchSumsKept>(most * count * kColumns) : nullptr;
   const auto sums_of = [&](size_t i) { return keep ? kept_sums + i * count * kColumns : some_sums; };
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
     std::fill_n(maxima, rows * kColumns, INT32_MIN);
-    for (size_t i = 0; i < scan.panels.size(); ++i) {
-      const uint32_t panel = scan.panels[i];
-      int32_t* sums = sums_of(i);
-      // For few queries the scan waits for memory, and panels have gaps between them.
-      if (keep && i + 2 < scan.panels.size()) {
-        const uint8_t* next = sketches.data + scan.panels[i + 2] * sketches.quads * 4 * kColumns;
-        for (size_t at = 0; at < sketches.quads * 4 * kColumns; at += 64) hwy::Prefetch(next + at);
-      }
-      SketchSums(sketches, panel, rows, queries + begin, sums);
-      for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
-        const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
-        // Panels are filled from the left; maxima are not to be.
-        const size_t slot = (column + panel * kSketchShift) % kColumns;
-        for (size_t row = 0; row < rows * kColumns; row += kColumns) {
-          const IVec most = hn::Load(di, maxima + row + slot);
-          const IVec more = hn::Max(most, hn::Load(di, sums + row + column));
-          hn::Store(hn::IfThenElse(keys, more, most), di, maxima + row + slot);
+    const auto look = [&](size_t first) HWY_ATTR {
+      for (size_t i = first; i < panels.size(); ++i) {
+        const uint32_t panel = panels[i];
+        int32_t* sums = sums_of(i);
+        // For few queries the scan waits for memory, and panels have gaps between them.
+        if (keep && i + 2 < panels.size()) {
+          const uint8_t* next = sketches.data + panels[i + 2] * sketches.quads * 4 * kColumns;
+          for (size_t at = 0; at < sketches.quads * 4 * kColumns; at += 64) hwy::Prefetch(next + at);
+        }
+        SketchSums(sketches, panel, rows, queries + begin, sums);
+        for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
+          const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
+          // Panels are filled from the left; maxima are not to be.
+          const size_t slot = (column + panel * kSketchShift) % kColumns;
+          for (size_t row = 0; row < rows * kColumns; row += kColumns) {
+            const IVec before = hn::Load(di, maxima + row + slot);
+            const IVec more = hn::Max(before, hn::Load(di, sums + row + column));
+            hn::Store(hn::IfThenElse(keys, more, before), di, maxima + row + slot);
+          }
         }
       }
-    }
+    };
+    look(0);
     int32_t least[kRowsAtOnce];
+    if (scan.refine) {
+      int32_t some[kColumns];
+      for (size_t r = 0; r < rows; ++r) {
+        std::copy_n(maxima + r * kColumns, kColumns, some);
+        least[r] = SketchThreshold(scan.best, some);
+      }
+      const size_t before = panels.size();
+      scan.refine({least, rows}, panels);
+      look(before);
+    }
     for (size_t r = 0; r < rows; ++r) least[r] = SketchThreshold(scan.wanted, maxima + r * kColumns);
-    for (size_t i = 0; i < scan.panels.size(); ++i) {
-      const uint32_t panel = scan.panels[i];
+    for (size_t i = 0; i < panels.size(); ++i) {
+      const uint32_t panel = panels[i];
       int32_t* sums = sums_of(i);
       if (sketches.filled[panel] == 0) continue;
       const uint64_t keys = ~uint64_t{0} >> (kColumns - sketches.filled[panel]);
@@ -108,46 +123,58 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
   }
 }
 
-void MarkPromisingImpl(const PanelPromise& promise, size_t take, uint8_t* chosen) {
+// Marks the `take` panels of the largest values, or a few more of the last value that counts; none below `least`.
+// Values are given as integers of the same order: a threshold among them is found by halving.
+template <class Value>
+HWY_INLINE void MarkLargest(const PanelPromise& promise, const Value& value, float least, size_t take,
+                            uint8_t* chosen) {
   const ITag di;
   const hn::Rebind<float, ITag> df;
   const size_t count = promise.mean.size();
   const size_t whole = count / kLanes * kLanes;
   const size_t padded = whole + (whole < count ? kLanes : 0);
-  // As integers of the same order: a threshold among them is found by halving.
   int32_t* order = ThreadScratch<int32_t, class PanelOrder>(padded);
   const auto ordered = [&](hn::Vec<decltype(df)> mean, hn::Vec<decltype(df)> variance) HWY_ATTR {
     const auto most = hn::Set(df, 1e30f);
-    const auto sum = hn::MulAdd(hn::Set(df, promise.deviations), hn::Sqrt(hn::Max(variance, hn::Zero(df))), mean);
-    const IVec bits = hn::BitCast(di, hn::IfThenElse(hn::Le(hn::Abs(sum), most), sum, most));
+    const auto number = value(mean, hn::Sqrt(hn::Max(variance, hn::Zero(df))));
+    const IVec bits = hn::BitCast(di, hn::IfThenElse(hn::Le(hn::Abs(number), most), number, most));
     return hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), hn::Set(di, INT32_MAX)));
   };
   IVec lows = hn::Set(di, INT32_MAX), highs = hn::Set(di, INT32_MIN);
   for (size_t i = 0; i < whole; i += kLanes) {
-    const IVec value = ordered(hn::LoadU(df, &promise.mean[i]), hn::LoadU(df, &promise.variance[i]));
-    hn::Store(value, di, order + i);
-    lows = hn::Min(lows, value);
-    highs = hn::Max(highs, value);
+    const IVec number = ordered(hn::LoadU(df, &promise.mean[i]), hn::LoadU(df, &promise.variance[i]));
+    hn::Store(number, di, order + i);
+    lows = hn::Min(lows, number);
+    highs = hn::Max(highs, number);
   }
   if (whole < count) {
     const auto valid = hn::FirstN(di, count - whole);
     HWY_ALIGN float mean[kLanes] = {}, variance[kLanes] = {};
     std::copy(promise.mean.begin() + static_cast<ptrdiff_t>(whole), promise.mean.end(), mean);
     std::copy(promise.variance.begin() + static_cast<ptrdiff_t>(whole), promise.variance.end(), variance);
-    const IVec value = ordered(hn::Load(df, mean), hn::Load(df, variance));
-    hn::Store(hn::IfThenElse(valid, value, hn::Set(di, INT32_MIN)), di, order + whole);
-    lows = hn::IfThenElse(valid, hn::Min(lows, value), lows);
-    highs = hn::IfThenElse(valid, hn::Max(highs, value), highs);
+    const IVec number = ordered(hn::Load(df, mean), hn::Load(df, variance));
+    hn::Store(hn::IfThenElse(valid, number, hn::Set(di, INT32_MIN)), di, order + whole);
+    lows = hn::IfThenElse(valid, hn::Min(lows, number), lows);
+    highs = hn::IfThenElse(valid, hn::Max(highs, number), highs);
   }
   int32_t low = hn::GetLane(hn::MinOfLanes(di, lows)), high = hn::GetLane(hn::MaxOfLanes(di, highs));
-  // What reaches `low` is always enough.
-  for (int round = 0; round < 22 && low < high; ++round) {
-    const auto middle = static_cast<int32_t>((int64_t{low} + high + 1) >> 1);
+  const auto reaching = [&](int32_t middle) HWY_ATTR {
     IVec reached = hn::Zero(di);
     for (size_t i = 0; i < padded; i += kLanes) {
       reached = hn::Sub(reached, hn::VecFromMask(di, hn::Gt(hn::Load(di, order + i), hn::Set(di, middle - 1))));
     }
-    const auto enough = static_cast<size_t>(hn::GetLane(hn::SumOfLanes(di, reached)));
+    return static_cast<size_t>(hn::GetLane(hn::SumOfLanes(di, reached)));
+  };
+  const auto floor = std::bit_cast<int32_t>(least);
+  const int32_t bound = floor < 0 ? floor ^ INT32_MAX : floor;
+  if (bound > low) {
+    low = bound;
+    if (reaching(low) <= take) high = low;
+  }
+  // What reaches `low` is always enough.
+  for (int round = 0; round < 22 && low < high; ++round) {
+    const auto middle = static_cast<int32_t>((int64_t{low} + high + 1) >> 1);
+    const size_t enough = reaching(middle);
     if (enough >= take) {
       low = middle;
       if (enough == take) break;
@@ -156,6 +183,24 @@ void MarkPromisingImpl(const PanelPromise& promise, size_t take, uint8_t* chosen
     }
   }
   for (size_t i = 0; i < count; ++i) chosen[i] |= static_cast<uint8_t>(order[i] >= low);
+}
+
+void MarkPromisingImpl(const PanelPromise& promise, size_t take, uint8_t* chosen) {
+  const hn::Rebind<float, ITag> df;
+  const auto factor = hn::Set(df, promise.deviations);
+  MarkLargest(
+      promise, [&](auto mean, auto deviation) HWY_ATTR { return hn::MulAdd(factor, deviation, mean); }, -INFINITY, take,
+      chosen);
+}
+
+void MarkReachingImpl(const PanelPromise& promise, float least, size_t take, uint8_t* chosen) {
+  const hn::Rebind<float, ITag> df;
+  const auto limit = hn::Set(df, least);
+  MarkLargest(
+      promise,
+      [&](auto mean, auto deviation)
+          HWY_ATTR { return hn::Div(hn::Sub(mean, limit), hn::Max(deviation, hn::Set(df, 1e-20f))); },
+      -promise.deviations, take, chosen);
 }
 
 void SketchRowSumsImpl(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
@@ -188,6 +233,7 @@ namespace {
 
 HWY_EXPORT(ScanSketchesImpl);
 HWY_EXPORT(MarkPromisingImpl);
+HWY_EXPORT(MarkReachingImpl);
 HWY_EXPORT(SketchRowSumsImpl);
 
 }  // namespace
@@ -209,7 +255,7 @@ bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int8_t* quad
     sum += code;
   }
   std::fill(quads + values.size(), quads + bytes, int8_t{0});
-  out = {quads, -128 * sum};
+  out = {quads, -128 * sum, 1.0f / inverse};
   return true;
 }
 
@@ -224,6 +270,7 @@ int32_t SketchThreshold(size_t wanted, int32_t* maxima) {
 
 void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                   std::vector<uint32_t>* places) {
+  CAIRN_CHECK(!scan.refine || count <= kMostRefined);
   for (size_t q = 0; q < count; ++q) places[q].clear();
   HWY_DYNAMIC_DISPATCH(ScanSketchesImpl)(sketches, scan, count, queries, places);
 }
@@ -231,6 +278,11 @@ void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t c
 void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen) {
   CAIRN_CHECK(promise.mean.size() == promise.variance.size() && promise.mean.size() < INT32_MAX);
   HWY_DYNAMIC_DISPATCH(MarkPromisingImpl)(promise, take, chosen);
+}
+
+void MarkReaching(const PanelPromise& promise, float least, size_t take, uint8_t* chosen) {
+  CAIRN_CHECK(promise.mean.size() == promise.variance.size() && promise.mean.size() < INT32_MAX);
+  HWY_DYNAMIC_DISPATCH(MarkReachingImpl)(promise, least, take, chosen);
 }
 
 void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,

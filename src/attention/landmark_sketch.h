@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace cairn {
 struct SketchQuery {
   const int8_t* quads;  // padded with zeros to whole fours
   int32_t start;
+  float unit = 1;  // what a sum of one is worth
 };
 
 // The bytes of `values`, of which the largest becomes 127, padded with zeros to `bytes`. False where they are not
@@ -37,12 +39,17 @@ struct SketchPanels {
 inline constexpr size_t kSketchShift = 16;
 int32_t SketchThreshold(size_t wanted, int32_t* maxima);
 
-// The places of all keys of `panels` (ascending) whose sum reaches SketchThreshold, in that order, for every query;
-// none beyond `limit`.
+// The places of all keys of `panels` whose sum reaches SketchThreshold, in that order, for every query; none beyond
+// `limit`. When the panels have been scanned, `refine` may name more: it is given, for every query, what about `best`
+// of the keys so far reach. Only for up to kMostRefined queries.
+inline constexpr size_t kMostRefined = 24;
 struct SketchScan {
   std::span<const uint32_t> panels;
   size_t wanted;
   size_t limit;
+  size_t best = 0;
+  size_t most = 0;  // panels in all, with those that `refine` names
+  std::function<void(std::span<const int32_t> reached, std::vector<uint32_t>& more)> refine;
 };
 void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                   std::vector<uint32_t>* places);
@@ -54,6 +61,10 @@ struct PanelPromise {
   float deviations;
 };
 void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen);
+
+// Marks the `take` panels, or a few more, that reach `least` most likely: those whose mean is the fewest deviations
+// below it, none that is more than promise.deviations below.
+void MarkReaching(const PanelPromise& promise, float least, size_t take, uint8_t* chosen);
 
 // sums[i] = product of row which[i] with a query. Rows have `bytes` bytes, a multiple of 64.
 void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,

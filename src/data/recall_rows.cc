@@ -89,7 +89,9 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     for (size_t i = 0; i < size; ++i) filler[i] = once[(i + phase) % once.size()];
   }
 
-  const size_t most = simple ? config_.facts : 1 + random.Below(config_.facts);
+  // Every other row has as many as fit.
+  const bool full = simple || random.Uniform() < 0.5;
+  const size_t most = full ? config_.facts : 1 + random.Below(config_.facts);
   const std::vector<RecallFact> facts =
       simple ? DrawSimpleFacts(*words_, most, random) : DrawFacts(*words_, most, pass_key, random);
   const size_t asked = simple ? most : most - random.Below(most / 2 + 1);

@@ -101,8 +101,10 @@ std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 // four best among the landmarks of books and among the clustered random keys of the tests; `--audit` measures it on
 // yours.
 struct HierarchicalOptions {
-  double visited = 0.3;         // leaves that a single query visits, as a part of all of them
-  size_t visited_min = 48;      // and at least so many
+  double visited = 0.3;         // leaves that a single query visits at most, as a part of all of them
+  size_t visited_min = 48;      // or so many
+  double visited_first = 0.03;  // those that it visits first, and half of visited_min at least;
+  float reach = 5;              // of the others those that so many deviations above their mean reach the k-th best
   double left_out = 0.01;       // part of the keys' variance that sketches may leave out
   size_t shortlist = 128;       // keys that are looked at again after their sketches
   size_t shortlist_part = 128;  // and at least one of so many

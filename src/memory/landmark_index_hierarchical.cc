@@ -1,6 +1,7 @@
-// The hierarchical index: leaves of similar keys, a sketch of a few bytes of every key in them, a row of bytes a key,
-// and the keys themselves. Each level is asked only about what the one above finds promising. A key goes into the leaf
-// whose mean is nearest; a full leaf is split in two.
+// The hierarchical index: leaves of similar keys, a sketch of a few bytes of
+// every key in them, a row of bytes a key, and the keys themselves. Each level
+// is asked only about what the one above finds promising. A key goes into the
+// leaf whose mean is nearest; a full leaf is split in two.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -19,11 +20,13 @@ namespace {
 constexpr size_t kLeaf = LandmarkPanels::kPanelColumns;  // most keys of a leaf
 constexpr size_t kBuiltLeaf = 48;                        // keys of a leaf that was just built
 constexpr size_t kFirst = 1024;                          // fewer keys are scanned
-// The directions of the sketches are taken anew whenever there are twice as many keys, up to so many.
+// The directions of the sketches are taken anew whenever there are twice as
+// many keys, up to so many.
 constexpr size_t kSettled = 65536;
 // The best key of a leaf is expected so many deviations above its mean.
 constexpr float kDeviations = 2.0f;
-// So many queries together scan all sketches: that costs less than choosing leaves for each.
+// So many queries together scan all sketches: that costs less than choosing
+// leaves for each.
 constexpr size_t kManyQueries = 17;
 constexpr size_t kFewLeaves = 48;  // all are scanned
 // Ranked by their rows beyond k: bytes may swap neighbours near the k-th place.
@@ -41,7 +44,8 @@ struct alignas(64) CacheLine {
   uint8_t bytes[64];
 };
 
-// The direction in which rows [order][rank] differ most, by power iteration; false where they do not differ.
+// The direction in which rows [order][rank] differ most, by power iteration;
+// false where they do not differ.
 bool MainDirection(const std::vector<float>& rows, size_t rank, std::span<const uint32_t> order,
                    std::vector<float>& mean, std::vector<float>& direction) {
   mean.assign(rank, 0.0f);
@@ -69,7 +73,8 @@ bool MainDirection(const std::vector<float>& rows, size_t rank, std::span<const 
   return found;
 }
 
-// Orders rows so that its halves differ most; returns where the second half begins.
+// Orders rows so that its halves differ most; returns where the second half
+// begins.
 size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> order) {
   const size_t half = order.size() / 2;
   std::vector<float> mean, direction;
@@ -87,7 +92,7 @@ size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> or
 struct Scratch {
   std::vector<float> coordinates, squared, scaled, promise, spread, scales;
   std::vector<int8_t> quads, row_quads;
-  std::vector<uint8_t> chosen;
+  std::vector<uint8_t> chosen, visited;
   std::vector<SketchQuery> queries, row_queries;
   std::vector<std::vector<uint32_t>> lists;
   std::vector<uint32_t> panels, which;
@@ -100,8 +105,8 @@ struct Scratch {
   }
 };
 
-// The rows with the largest sums, of equals those with the lowest numbers: in a list that is kept in order, because few
-// of many ever enter it.
+// The rows with the largest sums, of equals those with the lowest numbers: in a
+// list that is kept in order, because few of many ever enter it.
 void RankRows(size_t take, Scratch& s) {
   s.ranked.clear();
   for (size_t i = 0; i < s.which.size(); ++i) {
@@ -152,17 +157,23 @@ class HierarchicalIndex : public LandmarkIndex {
   }
   void Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
+  size_t Part(double of, size_t least) const {  // of the leaves
+    return std::min(leaves(), std::max(static_cast<size_t>(std::ceil(of * static_cast<double>(leaves()))), least));
+  }
   void ChooseLeaves(size_t queries, Scratch& s) const;
+  void AddLeaves(std::span<const int32_t> reached, Scratch& s, std::vector<uint32_t>& more) const;
 
   HierarchicalOptions options_;
   std::shared_ptr<const KeySketch> sketch_;  // null: too few keys. Shared by clones.
   size_t built_for_ = 0;                     // keys when the sketch was made
-  // Keys have numbers since the beginning, which erasing at the front does not change.
+  // Keys have numbers since the beginning, which erasing at the front does not
+  // change.
   size_t erased_ = 0;  // number of the first key
   size_t begin_ = 0;   // of the first that places_ and rows_ have
   std::vector<uint32_t> places_;
   std::vector<uint8_t> rows_;        // [key][row_bytes]
-  std::vector<std::byte> key_rows_;  // the keys themselves, [key][dim]: a panel's column lies in as many cache lines
+  std::vector<std::byte> key_rows_;  // the keys themselves, [key][dim]: a panel's column lies in as
+                                     // many cache lines
   // Of each leaf.
   std::vector<uint8_t> filled_;
   std::vector<CacheLine> sketches_;         // [leaf][rank / 4][kLeaf][4]
@@ -346,7 +357,8 @@ void HierarchicalIndex::Remove(size_t number) {
   Describe(leaf);
 }
 
-// Mean and variances of a leaf from its sums. One without keys is near to nothing.
+// Mean and variances of a leaf from its sums. One without keys is near to
+// nothing.
 void HierarchicalIndex::Describe(size_t leaf) {
   std::vector<float> mean(rank() + 1, 0.0f), variance(rank(), 0.0f);
   float squared = 0;
@@ -437,12 +449,11 @@ void HierarchicalIndex::ChooseLeaves(size_t queries, Scratch& s) const {
   }
   ScoreLandmarks(statistics_[0], 0, count, queries, s.scaled.data(), count, s.promise.data());
   ScoreLandmarks(statistics_[1], 0, count, queries, s.squared.data(), count, s.spread.data());
-  const auto wanted = static_cast<size_t>(std::ceil(options_.visited * static_cast<double>(count)));
-  const size_t take = std::min(count, std::max(wanted, options_.visited_min));
   s.chosen.assign(count, 0);
   for (size_t q = 0; q < queries; ++q) {
     const std::span<const float> mean(&s.promise[q * count], count), variance(&s.spread[q * count], count);
-    MarkPromising({mean, variance, kDeviations}, take, s.chosen.data());
+    MarkPromising({mean, variance, kDeviations}, Part(options_.visited_first, options_.visited_min / 2),
+                  s.chosen.data());
   }
   s.panels.clear();
   for (size_t leaf = 0; leaf < count; ++leaf) {
@@ -450,12 +461,27 @@ void HierarchicalIndex::ChooseLeaves(size_t queries, Scratch& s) const {
   }
 }
 
+// Those that may hold a key better than what was reached in the first ones.
+void HierarchicalIndex::AddLeaves(std::span<const int32_t> reached, Scratch& s, std::vector<uint32_t>& more) const {
+  const size_t count = leaves();
+  s.visited = s.chosen;
+  for (size_t q = 0; q < reached.size(); ++q) {
+    const std::span<const float> mean(&s.promise[q * count], count), variance(&s.spread[q * count], count);
+    const float least = static_cast<float>(reached[q]) * s.queries[q].unit;
+    MarkReaching({mean, variance, options_.reach}, least, Part(options_.visited, options_.visited_min),
+                 s.chosen.data());
+  }
+  for (size_t leaf = 0; leaf < count; ++leaf) {
+    if (s.chosen[leaf] > s.visited[leaf]) more.push_back(static_cast<uint32_t>(leaf));
+  }
+}
+
 void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const {
   if (first >= last || count == 0) return;
   Scratch& s = Scratch::Get();
   const size_t k = best[0].k();
-  // A part of the memory is scanned: its keys may be in leaves that do not promise much. So are the very few among
-  // which many are wanted.
+  // A part of the memory is scanned: its keys may be in leaves that do not
+  // promise much. So are the very few among which many are wanted.
   const size_t wanted = std::max(options_.shortlist, keys_.size() / options_.shortlist_part);
   const bool part = 2 * (last - first) < keys_.size();
   if (!sketch_ || part || k > kMostWanted || !EncodeQueries(count, queries, s)) {
@@ -465,13 +491,16 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
   if (s.lists.size() < count) s.lists.resize(count);
   const SketchPanels sketches{sketches_[0].bytes, rank() / 4, filled_.data(), doubled_.data()};
   const size_t limit = 8 * wanted;
+  SketchScan scan{s.panels, wanted, limit, k, leaves(), nullptr};
   if (count >= kManyQueries || leaves() <= std::max(kFewLeaves, options_.visited_min)) {
     s.panels.resize(leaves());
     std::iota(s.panels.begin(), s.panels.end(), 0u);
   } else {
     ChooseLeaves(count, s);
+    scan.refine = [&](std::span<const int32_t> reached, std::vector<uint32_t>& more) { AddLeaves(reached, s, more); };
   }
-  ScanSketches(sketches, {s.panels, wanted, limit}, count, s.queries.data(), s.lists.data());
+  scan.panels = s.panels;
+  ScanSketches(sketches, scan, count, s.queries.data(), s.lists.data());
   for (size_t q = 0; q < count; ++q) {
     s.which.clear();
     s.scales.clear();
