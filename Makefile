@@ -31,7 +31,7 @@ stories:  ## give stories15M landmarks, by full tuning and by LoRA, and pass key
 tables:  ## train six small models on books and LaTeX and make the paper's tables with them (an hour; docs/results)
 	@scripts/experiment tables
 
-model:  ## train the bundled model again, in work/tiny (about an hour on two cores; resumable)
+model:  ## train the bundled model again, in work/tiny (two and a half hours on two cores; resumable)
 	@scripts/model
 
 format: dev-tools  ## lay all C++ files out with clang-format
