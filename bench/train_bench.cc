@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "bench/timing.h"
 #include "kernels/elementwise.h"
+#include "model/initial_weights.h"
 
 namespace cairn {
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "model/initial_weights.h"
 #include "train/reference_model.h"
 
 namespace cairn {

@@ -158,6 +158,33 @@ TEST_F(RecallRowsTest, SourcesAreWhereAnAnswerStoodBefore) {
   EXPECT_GT(static_cast<double>(sourced), 0.8 * static_cast<double>(answers));
 }
 
+TEST_F(RecallRowsTest, WhatAQuestionSaysAgainIsReadAsItsAnswerIs) {
+  RecallConfig config;
+  config.share = 1;
+  const RecallRows rows(*dataset_, tokenizer_, options_, config);
+  size_t said_again = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    Random random(seed);
+    std::vector<int32_t> text(OrdinaryTokens(512, 50) + 1);
+    dataset_->Read(seed * 17, text);
+    const RecallRows::Row row = rows.Make(text, seed % 3 == 0, random);
+    for (size_t i = 2; i < row.tokens.size(); ++i) {
+      // An answer that begins with the second token after the mark: the first may be written otherwise in the
+      // statement.
+      if (row.answer[i] == 0 || row.answer[i - 1] != 0 || !Asks(row.tokens[i - 2])) continue;
+      const int32_t source = row.sources[i][0];
+      if (source == RecallRows::kNoSource) continue;
+      ++said_again;
+      // It goes on in the statement, token by token, as far as it is marked.
+      for (size_t n = 0; i + n < row.tokens.size() && row.answer[i + n] != 0; ++n) {
+        if (row.sources[i + n][0] != RecallRows::kNoSource)
+          EXPECT_EQ(row.sources[i + n][0], source + static_cast<int32_t>(n));
+      }
+    }
+  }
+  EXPECT_GT(said_again, 50u);
+}
+
 TEST_F(RecallRowsTest, OnlyAnswersAreScoredWhereTheTextIsNot) {
   RecallConfig config;
   config.share = 1;

@@ -109,6 +109,18 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     question.answer_begin = question.tokens.size();
     const Tokens answer = tokenizer_->EncodeMiddle(facts[i].answer);
     question.in_statement = PlacesOf(answer, statements.back().tokens);
+    // What a question says again after its mark can be known, and read, as the answer is.
+    for (int32_t& place = question.in_statement[0]; place > 0 && question.answer_begin > 0; --place) {
+      const int32_t token = question.tokens[question.answer_begin - 1];
+      if (token != statements.back().tokens[static_cast<size_t>(place) - 1]) break;
+      const auto until = question.tokens.begin() + static_cast<ptrdiff_t>(question.answer_begin) - 1;
+      if (std::none_of(question.tokens.begin(), until,
+                       [&](int32_t id) { return asks_[static_cast<size_t>(id)] != 0; })) {
+        break;
+      }
+      --question.answer_begin;
+      if (question.in_statement[1] != kNoSource) --question.in_statement[1];
+    }
     Add(question.tokens, answer);
     if (!facts[i].end.empty()) Add(question.tokens, tokenizer_->EncodeMiddle(facts[i].end));
     question.answer_end = question.tokens.size();

@@ -1,11 +1,7 @@
 #include "model/parameters.h"
 
-#include <cmath>
-#include <nlohmann/json.hpp>
-
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/random.h"
 
 namespace cairn {
 
@@ -56,25 +52,6 @@ const ParameterSlot& ParameterLayout::Find(const std::string& name) const {
     if (slot.name == name) return slot;
   }
   CAIRN_CHECK(false, "no parameter {}", name);
-}
-
-void InitialiseParameters(const ModelConfig& config, uint64_t seed, Parameters& parameters) {
-  Random random(seed);
-  const auto others = nlohmann::json::parse(config.other_keys);
-  const double range = others.value("initializer_range", 0.02);
-  if (!(range > 0 && range < 1)) Fail("initializer_range is {}; it must be above 0 and below 1", range);
-  const double residual = range / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
-  for (const ParameterSlot& slot : parameters.layout().slots()) {
-    const std::span<float> values = parameters.Get(slot);
-    if (slot.shape.size() == 1) {
-      std::fill(values.begin(), values.end(), 1.0f);
-      continue;
-    }
-    const bool writes_residual =
-        slot.name.find("o_proj") != std::string::npos || slot.name.find("down_proj") != std::string::npos;
-    const double deviation = writes_residual ? residual : range;
-    for (float& x : values) x = static_cast<float>(random.Normal() * deviation);
-  }
 }
 
 }  // namespace cairn

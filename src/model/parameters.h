@@ -71,8 +71,4 @@ class Parameters {
   AlignedBuffer<float> values_;
 };
 
-// Random weights for training from scratch: normal with deviation 0.02, the projections that write to the residual
-// stream divided by sqrt(2 * layers); norms are 1.
-void InitialiseParameters(const ModelConfig& config, uint64_t seed, Parameters& parameters);
-
 }  // namespace cairn

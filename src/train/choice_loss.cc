@@ -15,7 +15,7 @@ namespace cairn {
 
 namespace {
 
-constexpr size_t kMostQueries = 192;  // of a batch; others are left out
+constexpr size_t kMostQueries = 384;  // of a batch; others are left out
 constexpr size_t kQueryTile = 64;     // products have whole tiles, so that few shapes need a kernel
 constexpr size_t kDefaultK = 4, kDefaultChunkBlocks = 5;
 

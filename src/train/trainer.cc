@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "formats/huggingface.h"
 #include "kernels/elementwise.h"
+#include "model/initial_weights.h"
 #include "train/checkpoint.h"
 #include "train/engine.h"
 #include "train/lora.h"
