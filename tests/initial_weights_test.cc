@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "base/error.h"
 #include "base/random.h"
 #include "train/engine.h"
@@ -33,7 +31,6 @@ double LossOfRepeated(const ModelConfig& config) {
   Parameters weights(layout);
   InitialiseParameters(config, 3, weights);
   constexpr size_t kTokens = 24;
-  const bool landmarks = config.landmark.attention == AttentionKind::kLandmark;
   Random random(5);
   std::vector<int32_t> first;
   for (size_t i = 0; i < kTokens; ++i) first.push_back(static_cast<int32_t>(random.Below(990)));
@@ -44,10 +41,6 @@ double LossOfRepeated(const ModelConfig& config) {
     ids.push_back(first[i % kTokens]);
     targets.push_back(known ? first[(i + 1) % kTokens] : -1);
     scored += known ? 1 : 0;
-    if (landmarks && (i + 1) % config.landmark.block_length == 0) {
-      ids.push_back(static_cast<int32_t>(config.landmark.landmark_id));
-      targets.push_back(-1);
-    }
   }
   Engine engine(config, layout, {.rows = 1, .time = ids.size()});
   EngineBatch batch;
@@ -65,14 +58,6 @@ TEST(InitialWeights, CopyingCopiesBeforeAnyTraining) {
     EXPECT_LT(LossOfRepeated(config), 1.0);
     EXPECT_GT(LossOfRepeated(random), 5.0);
   }
-}
-
-TEST(InitialWeights, CopyingReadsThroughLandmarks) {
-  ModelConfig config = Config("copying");
-  config.landmark.attention = AttentionKind::kLandmark;
-  config.landmark.block_length = 8;
-  config.landmark.landmark_id = 999;
-  EXPECT_LT(LossOfRepeated(config), 3.0);
 }
 
 TEST(InitialWeights, WhatCannotBeginWithCopyingIsRefused) {

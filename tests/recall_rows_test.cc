@@ -177,8 +177,8 @@ TEST_F(RecallRowsTest, WhatAQuestionSaysAgainIsReadAsItsAnswerIs) {
       ++said_again;
       // It goes on in the statement, token by token, as far as it is marked.
       for (size_t n = 0; i + n < row.tokens.size() && row.answer[i + n] != 0; ++n) {
-        if (row.sources[i + n][0] != RecallRows::kNoSource)
-          EXPECT_EQ(row.sources[i + n][0], source + static_cast<int32_t>(n));
+        if (row.sources[i + n][0] == RecallRows::kNoSource) continue;
+        EXPECT_EQ(row.sources[i + n][0], source + static_cast<int32_t>(n));
       }
     }
   }
