@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -48,8 +49,7 @@ class CopyingWeights {
         heads < 2 * kv_heads) {
       Fail(
           "\"initializer\": \"copying\" needs a width of 64, three layers, two KV heads with two query heads each, and "
-          "heads "
-          "with fast and slow rotary pairs; raise rope_theta (now {}) or head_dim (now {})",
+          "heads with fast and slow rotary pairs; raise rope_theta (now {}) or head_dim (now {})",
           config.rope_theta, dim_);
     }
     size_t at = 2;
@@ -80,7 +80,7 @@ class CopyingWeights {
           static_cast<int32_t>(id) == config_.landmark.landmark_id ? static_cast<float>(kConstant) : 0;
     }
     for (size_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-      for (float& x : parameters_.Get(fmt::format("model.layers.{}.mlp.down_proj.weight", layer))) x *= kQuietest;
+      for (float& x : parameters_.Get(fmt::format("model.layers.{}.mlp.down_proj.weight", layer))) x *= kQuiet;
       WriteLayer(layer);
     }
   }
@@ -192,7 +192,7 @@ class CopyingWeights {
   static constexpr std::array<double, 3> kMatches = {1.8, 1.5, 1.3};
   static constexpr double kHolds = 3, kFavour = 2;
   static constexpr double kCopied = 0.7, kHeld = 0.8, kAsked = 4;
-  static constexpr float kQuiet = 0.05f, kQuietest = 0.05f;  // what is left of random weights
+  static constexpr float kQuiet = 0.05f;  // what is left of random weights
 
   const ModelConfig& config_;
   const size_t width_, dim_;

@@ -360,7 +360,7 @@ ModelConfig ResolveModel(const RunConfig& config, const Tokenizer& tokenizer) {
   if (!model.contains("eos_token_id")) model["eos_token_id"] = tokenizer.eos() ? Json(*tokenizer.eos()) : Json();
   const std::string name = config.name + ": model";
   const ModelConfig result = ParseModelConfig(model.dump(), name);
-  const std::set<std::string> harmless = {"initializer_range", "initializer", "use_cache",      "transformers_version",
+  const std::set<std::string> harmless = {"initializer_range", "initializer",    "use_cache",   "transformers_version",
                                           "_name_or_path",     "pretraining_tp", "pad_token_id"};
   const Json others = Json::parse(result.other_keys);
   for (const auto& [key, value] : others.items()) {
