@@ -16,8 +16,8 @@
 #include <hwy/highway.h>
 
 #include "attention/one_row-inl.h"
+#include "attention/softmax_row-inl.h"
 #include "kernels/broadcast_gemm-inl.h"
-#include "kernels/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -25,32 +25,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Queries of one block that are worked on together: their scores stay in the first-level cache.
 inline constexpr size_t kRowsAtOnce = 24;
-
-// Turns a row of scores into 2^(score - max) over its tokens; returns max and sum.
-HWY_INLINE void SoftmaxRow(float* row, size_t tokens, float& max_out, float& sum_out) {
-  const TileTag d;
-  const size_t lanes = hn::Lanes(d);
-  const TileVec lowest = hn::Set(d, -1e37f);
-  TileVec max = lowest;
-  size_t j = 0;
-  for (; j + lanes <= tokens; j += lanes) max = hn::Max(max, hn::Load(d, row + j));
-  const auto rest = hn::FirstN(d, tokens - j);
-  if (j < tokens) max = hn::Max(max, hn::IfThenElse(rest, hn::Load(d, row + j), lowest));
-  max = hn::MaxOfLanes(d, max);
-  TileVec sum = hn::Zero(d);
-  for (j = 0; j + lanes <= tokens; j += lanes) {
-    const TileVec weight = Exp2(d, hn::Sub(hn::Load(d, row + j), max));
-    hn::Store(weight, d, row + j);
-    sum = hn::Add(sum, weight);
-  }
-  if (j < tokens) {
-    const TileVec weight = hn::IfThenElseZero(rest, Exp2(d, hn::Sub(hn::Load(d, row + j), max)));
-    hn::Store(weight, d, row + j);
-    sum = hn::Add(sum, weight);
-  }
-  max_out = hn::GetLane(max);
-  sum_out = hn::GetLane(hn::SumOfLanes(d, sum));
-}
 
 // out = out * keep + value * add.
 HWY_INLINE void MergeRow(float* out, float keep, const float* value, float add, size_t dim) {
@@ -203,15 +177,24 @@ std::optional<BlockFormat> BlockFormatNamed(std::string_view name) {
   return std::nullopt;
 }
 
+void TransposeRows(const BlockShape& shape, const float* rows, size_t count, size_t stride, float* to) {
+  const size_t columns = shape.padded_columns();
+  // Eight rows at a time: more may fall into the same lines of the cache.
+  for (size_t first = 0; first < columns; first += 8) {
+    const size_t last = std::clamp(count, first, first + 8);
+    for (size_t i = 0; i < shape.dim; ++i) {
+      float* row = to + i * columns;
+      for (size_t j = first; j < last; ++j) row[j] = rows[j * stride + i];
+      std::fill(row + last, row + first + 8, 0.0f);
+    }
+  }
+}
+
 void StoreBlock(const BlockShape& shape, const float* keys, const float* values, size_t stride, std::byte* block) {
   const size_t columns = shape.padded_columns();
   const bool plain = shape.format == BlockFormat::kF32;
   float* numbers = plain ? reinterpret_cast<float*>(block) : Scratch(RoundUp(shape.numbers(), 16));
-  for (size_t i = 0; i < shape.dim; ++i) {
-    float* row = numbers + i * columns;
-    for (size_t j = 0; j < shape.columns(); ++j) row[j] = keys[j * stride + i];
-    std::fill(row + shape.columns(), row + columns, 0.0f);
-  }
+  TransposeRows(shape, keys, shape.columns(), stride, numbers);
   float* to = numbers + shape.key_numbers();
   for (size_t j = 0; j < shape.tokens; ++j, to += shape.padded_dim()) {
     std::copy_n(values + j * stride, shape.dim, to);

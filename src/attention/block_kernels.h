@@ -46,6 +46,9 @@ struct BlockShape {
   bool operator==(const BlockShape&) const = default;
 };
 
+// `count` rows of `dim` numbers, `stride` apart, as columns: to[dim][padded_columns], the other columns 0.
+void TransposeRows(const BlockShape& shape, const float* rows, size_t count, size_t stride, float* to);
+
 // Rows of keys ([columns]) and values ([tokens]), `stride` apart, into a block of shape.bytes(), and the first `tokens`
 // of them back.
 void StoreBlock(const BlockShape& shape, const float* keys, const float* values, size_t stride, std::byte* block);

@@ -4,21 +4,31 @@
 #include <cmath>
 #include <numeric>
 
+#include "attention/retrieval_kernels.h"
+#include "base/aligned.h"
 #include "base/error.h"
 #include "kernels/rows.h"
+#include "kernels/thread_scratch.h"
 
 namespace cairn {
 namespace {
 
 constexpr float kLog2E = 1.44269504089f;
 
-// What the queries of one head in one chunk share.
+// A choice of a block by a query.
+struct Reader {
+  size_t head, time;
+  size_t place;  // among the query's chosen blocks
+};
+
+// What the queries that share a KV head have in common in one chunk.
 class HeadReader {
  public:
-  HeadReader(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head)
+  HeadReader(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head)
       : shape_(shape),
         chunk_(chunk),
-        kv_head_(head / (shape.query_heads / shape.kv_heads)),
+        block_{shape.dim, shape.block_length, true, BlockFormat::kF32},
+        kv_head_(kv_head),
         blocks_(chunk.memory.size()),
         top_k_(std::min(shape.top_k, chunk.memory.size())),
         scale_(1.0f / std::sqrt(static_cast<float>(shape.dim))) {
@@ -30,16 +40,53 @@ class HeadReader {
       const float* key = Key(m) + shape.block_length * chunk.memory[m].time_stride;
       shape.turns->Apply(Turn(m, slot), key, &landmarks_[m * shape.dim], true);
     }
-    scores_.resize(std::max(blocks_, shape.stride()));
+    scores_.resize(blocks_);
     order_.resize(blocks_);
   }
 
-  size_t top_k() const { return top_k_; }
+  const BlockShape& block() const { return block_; }
+  float scale() const { return scale_; }
   const float* Key(size_t m) const { return chunk_.memory[m].k + kv_head_ * chunk_.memory[m].head_stride; }
   const float* Value(size_t m) const { return chunk_.memory[m].v + kv_head_ * chunk_.memory[m].head_stride; }
-  size_t kv_head() const { return kv_head_; }
-  float scale() const { return scale_; }
+  const int32_t* Chosen(size_t head, size_t t) const {
+    return chunk_.chosen + (head * chunk_.time + t) * shape_.top_k;
+  }
 
+  // Every query of every head chooses.
+  void ChooseAll() {
+    ForEachQuery([&](size_t head, size_t t) { Choose(chunk_.q.Row(0, head, t), const_cast<int32_t*>(Chosen(head, t))); });
+  }
+
+  // Who reads each block, by what was chosen.
+  std::vector<std::vector<Reader>> Readers() const {
+    std::vector<std::vector<Reader>> readers(blocks_);
+    ForEachQuery([&](size_t head, size_t t) {
+      for (size_t i = 0; i < top_k_; ++i) {
+        readers[static_cast<size_t>(Chosen(head, t)[i])].push_back({head, t, i});
+      }
+    });
+    return readers;
+  }
+
+  // The reader's query as block m is read by it: turned to its slot, scores in units of log 2.
+  void TurnQuery(const Reader& reader, size_t m, float* to) const {
+    shape_.turns->Apply(TurnOf(reader.place, m), chunk_.q.Row(0, reader.head, reader.time), to, false);
+    ScaleRow(scale_ * kLog2E, to, shape_.dim);
+  }
+
+  // By how many blocks a query is turned on to read its i'th chosen block: slots fill from the left, the latest k'
+  // stand one further to the right.
+  ptrdiff_t TurnOf(size_t i, size_t m) const { return Turn(m, i + (m + top_k_ >= blocks_ ? 1 : 0)); }
+
+  template <class Each>
+  void ForEachQuery(const Each& each) const {
+    const size_t group = shape_.query_heads / shape_.kv_heads;
+    for (size_t head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head) {
+      for (size_t t = 0; t < chunk_.time; ++t) each(head, t);
+    }
+  }
+
+ private:
   // The best k' blocks for a query, in text order.
   void Choose(const float* q, int32_t* chosen) {
     DotRows({blocks_, shape_.dim, shape_.dim}, q, landmarks_.data(), scores_.data());
@@ -50,25 +97,6 @@ class HeadReader {
     Best(foreign, blocks_, top_k_ - foreign_k, chosen);
   }
 
-  // By how many blocks a query is turned on to read its i'th chosen block: slots fill from the left, the latest k'
-  // stand one further to the right.
-  ptrdiff_t TurnOf(size_t i, size_t m) const { return Turn(m, i + (m + top_k_ >= blocks_ ? 1 : 0)); }
-
-  // Softmax of one block for a query that is turned to its slot: weights of its tokens, and the landmark's score in
-  // units of log 2.
-  float BlockWeights(const float* turned, size_t m, float* weights) {
-    const size_t length = shape_.block_length;
-    DotRows({length + 1, shape_.dim, chunk_.memory[m].time_stride}, turned, Key(m), weights);
-    const float factor = scale_ * kLog2E;
-    float max = weights[0];
-    for (size_t j = 1; j < length; ++j) max = std::max(max, weights[j]);
-    float sum = 0;
-    for (size_t j = 0; j < length; ++j) sum += weights[j] = std::exp2((weights[j] - max) * factor);
-    for (size_t j = 0; j < length; ++j) weights[j] /= sum;
-    return weights[length] * factor;
-  }
-
- private:
   // The best of blocks [begin, end), in text order; returns the place after them.
   int32_t* Best(size_t begin, size_t end, size_t count, int32_t* chosen) {
     const auto first = order_.begin() + static_cast<ptrdiff_t>(begin);
@@ -89,6 +117,7 @@ class HeadReader {
 
   const RetrievalShape& shape_;
   const RetrievalChunk& chunk_;
+  const BlockShape block_;
   const size_t kv_head_, blocks_, top_k_;
   const float scale_;
   std::vector<float> landmarks_;  // [blocks][dim]
@@ -121,80 +150,129 @@ size_t DistractorsChosen(size_t top_k, size_t distractors, size_t own) {
   return std::max(wanted, top_k - std::min(own, top_k));
 }
 
-void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head) {
-  if (chunk.memory.empty() || shape.top_k == 0) return;
-  HeadReader reader(shape, chunk, head);
-  const size_t dim = shape.dim;
-  const size_t k = reader.top_k();
-  std::vector<float> turned(dim), weights(shape.stride()), gates(k), block_out(k * dim);
-  for (size_t t = 0; t < chunk.time; ++t) {
-    const float* q = chunk.q.Row(0, head, t);
-    int32_t* chosen = chunk.chosen + (head * chunk.time + t) * shape.top_k;
-    reader.Choose(q, chosen);
-    float& home_max = chunk.home_max[head * chunk.state_stride + t];
-    float& home_inverse = chunk.home_inverse[head * chunk.state_stride + t];
-    std::fill(block_out.begin(), block_out.end(), 0.0f);
-    float max = home_max;
-    for (size_t i = 0; i < k; ++i) {
-      const auto m = static_cast<size_t>(chosen[i]);
-      shape.turns->Apply(reader.TurnOf(i, m), q, turned.data(), false);
-      gates[i] = reader.BlockWeights(turned.data(), m, weights.data());
-      max = std::max(max, gates[i]);
-      AddWeightedRows({shape.block_length, dim, chunk.memory[m].time_stride}, weights.data(), reader.Value(m),
-                      &block_out[i * dim]);
-    }
-    // One home group: what the local attention had in it, and the gates of the chosen blocks.
-    const float local = std::exp2(home_max - max) / home_inverse;
-    float sum = local;
-    for (float& gate : gates) sum += gate = std::exp2(gate - max);
-    float* out = chunk.out.Row(0, head, t);
-    for (size_t j = 0; j < dim; ++j) out[j] *= local / sum;
-    for (float& gate : gates) gate /= sum;
-    AddWeightedRows({k, dim, dim}, gates.data(), block_out.data(), out);
-    home_max = max;
-    home_inverse = 1.0f / sum;
+size_t RetrievalPackBytes(const RetrievalShape& shape, bool backward) {
+  const BlockShape block{shape.dim, shape.block_length, true, BlockFormat::kF32};
+  return backward ? RoundUp(BackwardPackFloats(block) * sizeof(float), 64) : block.bytes();
+}
+
+void PackBlock(const RetrievalShape& shape, const MemoryBlock& block, size_t kv_head, bool backward, std::byte* pack) {
+  const BlockShape stored{shape.dim, shape.block_length, true, BlockFormat::kF32};
+  const float* keys = block.k + kv_head * block.head_stride;
+  const float* values = block.v + kv_head * block.head_stride;
+  if (backward) {
+    PackForBackward(stored, keys, values, block.time_stride, reinterpret_cast<float*>(pack));
+  } else {
+    StoreBlock(stored, keys, values, block.time_stride, pack);
   }
 }
 
-void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head,
+namespace {
+
+// The block's pack, made here where it has none.
+const std::byte* Packed(const RetrievalShape& shape, const MemoryBlock& block, size_t kv_head, bool backward) {
+  const size_t bytes = RetrievalPackBytes(shape, backward);
+  if (block.packs != nullptr) return block.packs + kv_head * bytes;
+  auto* pack = reinterpret_cast<std::byte*>(ThreadScratch<float, class RetrievalPack>(bytes / sizeof(float)));
+  PackBlock(shape, block, kv_head, backward, pack);
+  return pack;
+}
+
+}  // namespace
+
+void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head) {
+  if (chunk.memory.empty() || shape.top_k == 0) return;
+  HeadReader reader(shape, chunk, kv_head);
+  const size_t dim = shape.dim;
+  reader.ChooseAll();
+  // One home group: what the local attention had in it, and the gates of the chosen blocks.
+  const auto state = [&](size_t head, size_t t) { return head * chunk.state_stride + t; };
+  reader.ForEachQuery([&](size_t head, size_t t) {
+    float& inverse = chunk.home_inverse[state(head, t)];
+    inverse = 1.0f / inverse;
+    ScaleRow(inverse, chunk.out.Row(0, head, t), dim);
+  });
+  std::vector<float> queries;
+  std::vector<RunningGroup> groups;
+  const std::vector<std::vector<Reader>> readers = reader.Readers();
+  for (size_t m = 0; m < readers.size(); ++m) {
+    if (readers[m].empty()) continue;
+    queries.resize(readers[m].size() * dim);
+    groups.clear();
+    for (const Reader& each : readers[m]) {
+      reader.TurnQuery(each, m, &queries[groups.size() * dim]);
+      const size_t at = state(each.head, each.time);
+      groups.push_back({&chunk.home_max[at], &chunk.home_inverse[at], chunk.out.Row(0, each.head, each.time)});
+    }
+    ReadBlock(reader.block(), Packed(shape, chunk.memory[m], kv_head, false), groups.size(), queries.data(),
+              groups.data(), nullptr);
+  }
+  reader.ForEachQuery([&](size_t head, size_t t) {
+    float& inverse = chunk.home_inverse[state(head, t)];
+    inverse = 1.0f / inverse;
+    ScaleRow(inverse, chunk.out.Row(0, head, t), dim);
+  });
+}
+
+void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head,
                        const RetrievalGradients& gradients) {
   if (chunk.memory.empty() || shape.top_k == 0) return;
-  HeadReader reader(shape, chunk, head);
-  const size_t dim = shape.dim;
-  const size_t length = shape.block_length;
-  std::vector<float> turned(dim), dturned(dim), weights(shape.stride()), dweights(length), dscores(shape.stride());
-  for (size_t t = 0; t < chunk.time; ++t) {
-    const float* q = chunk.q.Row(0, head, t);
-    const float* out = chunk.out.Row(0, head, t);
-    const float* dout = gradients.dout.Row(0, head, t);
-    float* dq = gradients.dq.Row(0, head, t);
-    const int32_t* chosen = chunk.chosen + (head * chunk.time + t) * shape.top_k;
-    float home_delta = 0;
-    for (size_t j = 0; j < dim; ++j) home_delta += out[j] * dout[j];
-    for (size_t i = 0; i < reader.top_k(); ++i) {
-      const auto m = static_cast<size_t>(chosen[i]);
-      const MemoryBlock& block = chunk.memory[m];
-      const ptrdiff_t turn = reader.TurnOf(i, m);
-      shape.turns->Apply(turn, q, turned.data(), false);
-      const float landmark = reader.BlockWeights(turned.data(), m, weights.data());
-      const float gate = std::exp2(landmark - chunk.home_max[head * chunk.state_stride + t]) *
-                         chunk.home_inverse[head * chunk.state_stride + t];
-      DotRows({length, dim, block.time_stride}, dout, reader.Value(m), dweights.data());
-      float delta = 0;
-      for (size_t j = 0; j < length; ++j) delta += weights[j] * dweights[j];
-      for (size_t j = 0; j < length; ++j) {
-        weights[j] *= gate;
-        dscores[j] = reader.scale() * weights[j] * (dweights[j] - delta);
-      }
-      dscores[length] = reader.scale() * gate * (delta - home_delta);
-      std::fill(dturned.begin(), dturned.end(), 0.0f);
-      AddWeightedRows({length + 1, dim, block.time_stride}, dscores.data(), reader.Key(m), dturned.data());
-      shape.turns->Apply(turn, dturned.data(), dturned.data(), true);
-      for (size_t j = 0; j < dim; ++j) dq[j] += dturned[j];
-      if (block.dk == nullptr) continue;
-      const size_t offset = reader.kv_head() * block.gradient_head_stride;
-      AddOuter({length + 1, dim, block.gradient_time_stride}, dscores.data(), turned.data(), block.dk + offset);
-      AddOuter({length, dim, block.gradient_time_stride}, weights.data(), dout, block.dv + offset);
+  const HeadReader reader(shape, chunk, kv_head);
+  const BlockShape& stored = reader.block();
+  const size_t dim = shape.dim, padded = stored.padded_dim();
+  std::vector<float> delta(shape.query_heads * chunk.time);  // out . dout of each query
+  reader.ForEachQuery([&](size_t head, size_t t) {
+    DotRows({1, dim, dim}, chunk.out.Row(0, head, t), gradients.dout.Row(0, head, t), &delta[head * chunk.time + t]);
+  });
+  std::vector<float> home_max, home_inverse, home_delta;
+  const std::vector<std::vector<Reader>> readers = reader.Readers();
+  for (size_t m = 0; m < readers.size(); ++m) {
+    const size_t count = readers[m].size();
+    if (count == 0) continue;
+    const MemoryBlock& block = chunk.memory[m];
+    // Queries, dout, gradients of queries, keys and values; what pads them stays 0.
+    const size_t rows = 3 * count + stored.columns() + stored.tokens;
+    float* scratch = ThreadScratch<float, class RetrievalRows>(rows * padded);
+    std::fill_n(scratch, rows * padded, 0.0f);
+    BlockGradients work{};
+    float* queries = scratch;
+    float* dout = queries + count * padded;
+    work.dqueries = dout + count * padded;
+    work.dkeys = work.dqueries + count * padded;
+    work.dvalues = work.dkeys + stored.columns() * padded;
+    home_max.clear();
+    home_inverse.clear();
+    home_delta.clear();
+    for (size_t r = 0; r < count; ++r) {
+      const Reader& each = readers[m][r];
+      reader.TurnQuery(each, m, queries + r * padded);
+      std::copy_n(gradients.dout.Row(0, each.head, each.time), dim, dout + r * padded);
+      home_max.push_back(chunk.home_max[each.head * chunk.state_stride + each.time]);
+      home_inverse.push_back(chunk.home_inverse[each.head * chunk.state_stride + each.time]);
+      home_delta.push_back(delta[each.head * chunk.time + each.time]);
+    }
+    work.pack = reinterpret_cast<const float*>(Packed(shape, block, kv_head, true));
+    work.count = count;
+    work.queries = queries;
+    work.dout = dout;
+    work.home_max = home_max.data();
+    work.home_inverse = home_inverse.data();
+    work.home_delta = home_delta.data();
+    ReadBlockBackward(stored, work);
+    for (size_t r = 0; r < count; ++r) {
+      const Reader& each = readers[m][r];
+      float* turned = work.dqueries + r * padded;
+      shape.turns->Apply(reader.TurnOf(each.place, m), turned, turned, true);
+      const float scale = reader.scale();
+      AddWeightedRows({1, dim, dim}, &scale, turned, gradients.dq.Row(0, each.head, each.time));
+    }
+    if (block.dk == nullptr) continue;
+    const size_t offset = kv_head * block.gradient_head_stride;
+    const float natural = 1 / kLog2E, one = 1;
+    for (size_t j = 0; j < stored.columns(); ++j) {
+      AddWeightedRows({1, dim, dim}, &natural, work.dkeys + j * padded, block.dk + offset + j * block.gradient_time_stride);
+    }
+    for (size_t j = 0; j < stored.tokens; ++j) {
+      AddWeightedRows({1, dim, dim}, &one, work.dvalues + j * padded, block.dv + offset + j * block.gradient_time_stride);
     }
   }
 }

@@ -5,6 +5,7 @@
 // positions; a block in another slot is read by rotating the query by the difference alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,6 +28,8 @@ struct MemoryBlock {
   float* dv = nullptr;
   size_t gradient_time_stride = 0;
   size_t gradient_head_stride = 0;
+  // The block's packs for the pass, one a KV head; null: made when they are needed, and made again by the next chunk.
+  const std::byte* packs = nullptr;
 };
 
 // Rotations by whole blocks, -limit .. limit of them: all that reading from other slots needs. Immutable.
@@ -78,17 +81,20 @@ struct RetrievalChunk {
 // block that is not read gets no gradient, and would never learn to be found. A single choice is free.
 size_t DistractorsChosen(size_t top_k, size_t distractors, size_t own);
 
-// One query head of a chunk. Heads are independent.
-void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head);
+// Keys and values of one KV head of a block in the layout of a pass, aligned to 64 bytes.
+size_t RetrievalPackBytes(const RetrievalShape& shape, bool backward);
+void PackBlock(const RetrievalShape& shape, const MemoryBlock& block, size_t kv_head, bool backward, std::byte* pack);
+
+// The query heads of a chunk that share a KV head. KV heads are independent.
+void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head);
 
 struct RetrievalGradients {
   HeadsView<const float> dout;
   HeadsView<float> dq;  // added to
 };
 
-// `chunk` as RetrievalForward left it. Adds to dq and to the blocks' gradients. Heads of different KV heads are
-// independent.
-void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head,
+// `chunk` as RetrievalForward left it. Adds to dq and to the blocks' gradients.
+void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head,
                        const RetrievalGradients& gradients);
 
 }  // namespace cairn

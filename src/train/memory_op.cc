@@ -51,6 +51,7 @@ class MemoryOp : public AttentionOp {
   void Forward(size_t layer, float* qkv, float* out, float* saved) override {
     rotary_.Apply(qkv, width_, config_.num_attention_heads + config_.num_key_value_heads, batch_.rows * batch_.time,
                   false);
+    if (layer >= config_.landmark.local_layers) Pack(qkv, false);
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first), Seen(layer, c));
@@ -59,10 +60,10 @@ class MemoryOp : public AttentionOp {
       if (c == 0 || layer < config_.landmark.local_layers) continue;
       const auto memories = Memories(layer, qkv, nullptr, c);
       const RetrievalShape retrieval = Retrieval();
-      ParallelFor(batch_.rows * config_.num_attention_heads, [&](size_t i, int) {
-        const size_t row = i / config_.num_attention_heads;
+      ParallelFor(batch_.rows * config_.num_key_value_heads, [&](size_t i, int) {
+        const size_t row = i / config_.num_key_value_heads;
         const RetrievalChunk chunk = Chunk(qkv, out, saved, memories[row], state, shape, row, c);
-        RetrievalForward(retrieval, chunk, i % config_.num_attention_heads);
+        RetrievalForward(retrieval, chunk, i % config_.num_key_value_heads);
       });
     }
   }
@@ -85,19 +86,19 @@ class MemoryOp : public AttentionOp {
     }
     // Then what was retrieved. A KV head's gradients are added up by one thread, in order.
     const bool reads = layer >= config_.landmark.local_layers;
+    if (reads) Pack(qkv, true);
     for (size_t c = 1; reads && c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
       const FusedSaved state = State(shape, c, saved);
       const auto memories = Memories(layer, qkv, dqkv, c);
       const RetrievalShape retrieval = Retrieval();
-      const size_t group = config_.num_attention_heads / config_.num_key_value_heads;
       ParallelFor(config_.num_key_value_heads, [&](size_t kv_head, int) {
         for (size_t row = 0; row < batch_.rows; ++row) {
           const RetrievalChunk chunk = Chunk(qkv, const_cast<float*>(out), saved, memories[row], state, shape, row, c);
           const RetrievalGradients gradients{RowPart(dout, queries, 0, row, first),
                                              RowPart(dqkv, width_, 0, row, first)};
-          for (size_t g = 0; g < group; ++g) RetrievalBackward(retrieval, chunk, kv_head * group + g, gradients);
+          RetrievalBackward(retrieval, chunk, kv_head, gradients);
         }
       });
     }
@@ -233,6 +234,25 @@ class MemoryOp : public AttentionOp {
     return result;
   }
 
+  MemoryBlock BlockAt(const float* qkv, size_t row, size_t block) const {
+    const float* keys = qkv + (row * batch_.time + block * stride_) * width_ + config_.query_size();
+    return {keys, keys + config_.key_size(), width_, config_.head_dim, static_cast<ptrdiff_t>(block)};
+  }
+
+  // Every chunk reads the blocks of the ones before it, so they are packed once for all.
+  void Pack(const float* qkv, bool backward) {
+    const RetrievalShape shape = Retrieval();
+    const size_t blocks = batch_.time / stride_, heads = config_.num_key_value_heads;
+    const size_t bytes = RetrievalPackBytes(shape, backward);
+    if (packs_.size() < batch_.rows * blocks * heads * bytes) {
+      packs_ = AlignedBuffer<std::byte>(batch_.rows * blocks * heads * bytes);
+    }
+    ParallelFor(batch_.rows * blocks, [&](size_t i, int) {
+      const MemoryBlock block = BlockAt(qkv, i / blocks, i % blocks);
+      for (size_t h = 0; h < heads; ++h) PackBlock(shape, block, h, backward, packs_.data() + (i * heads + h) * bytes);
+    });
+  }
+
   // What each row's queries of a chunk may read: distractors, then the row's own blocks before the chunk.
   std::vector<std::vector<MemoryBlock>> Memories(size_t layer, const float* qkv, float* dqkv, size_t chunk) const {
     const size_t queries = config_.query_size();
@@ -240,8 +260,9 @@ class MemoryOp : public AttentionOp {
     std::vector<std::vector<MemoryBlock>> memories(batch_.rows);
     const auto block_of = [&](size_t row, size_t block) {
       const size_t at = (row * batch_.time + block * stride_) * width_ + queries;
-      MemoryBlock result{qkv + at, qkv + at + config_.key_size(), width_, config_.head_dim,
-                         static_cast<ptrdiff_t>(block)};
+      MemoryBlock result = BlockAt(qkv, row, block);
+      result.packs = packs_.data() + (row * (batch_.time / stride_) + block) * config_.num_key_value_heads *
+                                         RetrievalPackBytes(Retrieval(), dqkv != nullptr);
       if (dqkv != nullptr) {
         result.dk = dqkv + at;
         result.dv = dqkv + at + config_.key_size();
@@ -298,6 +319,7 @@ class MemoryOp : public AttentionOp {
   const BlockTurns turns_;
   std::vector<std::deque<BankBlock>> bank_;  // per layer
   AttentionBatch batch_{};
+  AlignedBuffer<std::byte> packs_;  // of the pass under way, [row][block][kv_head]
   std::vector<float> kept_;
 };
 
