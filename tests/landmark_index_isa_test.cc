@@ -375,7 +375,7 @@ TEST(ApproximateIndex, LooksAtMoreWhenTold) {
     }
     return sum / 60;
   };
-  const auto narrow = MakeHierarchicalIndex(keys, {.visited = 0.01, .visited_min = 1});
+  const auto narrow = MakeHierarchicalIndex(keys, {.visited = 0.01, .visited_min = 1, .clustered_from = 0});
   const auto usual = MakeHierarchicalIndex(keys);
   const auto wide = MakeHierarchicalIndex(keys, {.visited = 1, .reach = 1000, .left_out = 0, .shortlist = 1000});
   const double of_narrow = recall(*narrow), of_usual = recall(*usual), of_wide = recall(*wide);

@@ -43,9 +43,11 @@ constexpr int kScanVecs = 2;
 constexpr size_t kScanRows = 3;
 #endif
 
+HWY_INLINE IVec LoadBytes(const uint8_t* at) { return hn::LoadU(ITag(), reinterpret_cast<const int32_t*>(at)); }
+
 #if CAIRN_VNNI
 using Quad = IVec;
-HWY_INLINE Quad LoadQuad(const uint8_t* at) { return hn::LoadU(ITag(), reinterpret_cast<const int32_t*>(at)); }
+HWY_INLINE Quad QuadOf(IVec bytes) { return bytes; }
 HWY_INLINE Quad LeftQuad(const int8_t* at) {
   int32_t bytes;
   std::memcpy(&bytes, at, 4);
@@ -59,9 +61,8 @@ HWY_INLINE IVec Dot(IVec sum, Quad key, Quad query) { return IVec{_mm512_dpbusd_
 struct Quad {
   IVec even, odd;
 };
-HWY_INLINE Quad LoadQuad(const uint8_t* at) {
+HWY_INLINE Quad QuadOf(IVec bytes) {
   const ITag di;
-  const IVec bytes = hn::LoadU(di, reinterpret_cast<const int32_t*>(at));
   const IVec mask = hn::Set(di, 0x00ff00ff);
   return {hn::And(bytes, mask), hn::And(hn::ShiftRight<8>(bytes), mask)};
 }
@@ -83,6 +84,7 @@ HWY_INLINE IVec Dot(IVec sum, const Quad& key, const Quad& query) {
   return MulPairs(key.odd, query.odd, MulPairs(key.even, query.even, sum));
 }
 #endif  // CAIRN_VNNI
+HWY_INLINE Quad LoadQuad(const uint8_t* at) { return QuadOf(LoadBytes(at)); }
 
 // Products of kRows queries with all keys of a panel, [quads][kColumns][4] bytes: sums [kRows][kColumns]. A Query has
 // `quads`, [quads][4] signed bytes, and `start`, which its sums begin with.
@@ -132,6 +134,63 @@ HWY_INLINE void PanelRows(size_t rows, const uint8_t* panel, size_t quads, const
 #if CAIRN_VNNI
   if (rows - done >= 4) run(std::integral_constant<size_t, 4>());
 #endif
+  while (rows - done >= 2) run(std::integral_constant<size_t, 2>());
+  if (rows - done == 1) run(std::integral_constant<size_t, 1>());
+}
+
+// The same with keys of half bytes, [groups][kColumns][4]: the lower halves are the first four numbers of a group of
+// eight, the upper ones the others.
+constexpr size_t kNibbleRows = 4;
+template <size_t kRows, class Query>
+HWY_NOINLINE void NibbleDots(const uint8_t* panel, size_t groups, const Query* queries, int32_t* sums) {
+  const ITag di;
+  const IVec mask = hn::Set(di, 0x0f0f0f0f);
+  for (size_t column = 0; column < kColumns; column += kScanVecs * kLanes) {
+    IVec sum[kRows][kScanVecs];
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kScanVecs; ++v) sum[r][v] = hn::Set(di, queries[r].start);
+    }
+    const uint8_t* at = panel + column * 4;
+    for (size_t g = 0; g < groups; ++g, at += kColumns * 4) {
+      IVec both[kScanVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kScanVecs; ++v) both[v] = LoadBytes(at + static_cast<size_t>(v) * kLanes * 4);
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        Quad keys[kScanVecs];
+#pragma GCC unroll 4
+        for (int v = 0; v < kScanVecs; ++v) {
+          keys[v] = QuadOf(hn::And(half == 0 ? both[v] : hn::ShiftRight<4>(both[v]), mask));
+        }
+#pragma GCC unroll 8
+        for (size_t r = 0; r < kRows; ++r) {
+          const Quad x = LeftQuad(queries[r].quads + g * 8 + static_cast<size_t>(half) * 4);
+#pragma GCC unroll 4
+          for (int v = 0; v < kScanVecs; ++v) sum[r][v] = Dot(sum[r][v], keys[v], x);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (size_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kScanVecs; ++v) {
+        hn::Store(sum[r][v], di, sums + r * kColumns + column + static_cast<size_t>(v) * kLanes);
+      }
+    }
+  }
+}
+
+template <class Query>
+HWY_INLINE void NibbleRows(size_t rows, const uint8_t* panel, size_t groups, const Query* queries, int32_t* sums) {
+  size_t done = 0;
+  const auto run = [&](auto rows_constant) {
+    constexpr size_t kRows = decltype(rows_constant)::value;
+    NibbleDots<kRows>(panel, groups, queries + done, sums + done * kColumns);
+    done += kRows;
+  };
+  while (rows - done >= kNibbleRows) run(std::integral_constant<size_t, kNibbleRows>());
   while (rows - done >= 2) run(std::integral_constant<size_t, 2>());
   if (rows - done == 1) run(std::integral_constant<size_t, 1>());
 }

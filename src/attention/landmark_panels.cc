@@ -179,6 +179,17 @@ void OfferRowsImpl(const LandmarkRows& rows, size_t first, std::span<const int32
   }
 }
 
+void ReadRowImpl(const LandmarkRows& rows, size_t row, float* key) {
+  const TileTag d;
+  const hn::Rebind<hwy::float16_t, TileTag> half;
+  const auto* from = reinterpret_cast<const hwy::float16_t*>(rows.data) + row * rows.dim;
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= rows.dim; i += hn::Lanes(d)) {
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(half, from + i)), d, key + i);
+  }
+  for (; i < rows.dim; ++i) key[i] = HalfToFloat(reinterpret_cast<const uint16_t*>(from)[i]);
+}
+
 void ScoreLandmarksImpl(const LandmarkPanels& panels, size_t first, size_t last, size_t count, const float* queries,
                         size_t stride, float* scores, float* scratch) {
   constexpr size_t kColumns = LandmarkPanels::kPanelColumns;
@@ -217,6 +228,7 @@ namespace {
 HWY_EXPORT(SearchLandmarksImpl);
 HWY_EXPORT(OfferLandmarksImpl);
 HWY_EXPORT(OfferRowsImpl);
+HWY_EXPORT(ReadRowImpl);
 HWY_EXPORT(ScoreLandmarksImpl);
 HWY_EXPORT(ScoreKeysImpl);
 
@@ -420,6 +432,14 @@ void ScoreLandmarks(const LandmarkPanels& panels, size_t first, size_t last, siz
   if (first >= last || count == 0) return;
   float* scratch = Scratch(count * LandmarkPanels::kPanelColumns);
   HWY_DYNAMIC_DISPATCH(ScoreLandmarksImpl)(panels, first, last, count, queries, stride, scores, scratch);
+}
+
+void ReadLandmarkRow(const LandmarkRows& rows, size_t row, float* key) {
+  if (rows.half) {
+    HWY_DYNAMIC_DISPATCH(ReadRowImpl)(rows, row, key);
+  } else {
+    std::memcpy(key, rows.data + row * rows.dim * sizeof(float), rows.dim * sizeof(float));
+  }
 }
 
 }  // namespace cairn

@@ -109,7 +109,9 @@ struct LandmarkRows {
   bool half;
 };
 
-// The same for keys given as rows: landmark blocks[i] is row blocks[i] + first.
+void ReadLandmarkRow(const LandmarkRows& rows, size_t row, float* key);
+
+// OfferLandmarks for keys given as rows: landmark blocks[i] is row blocks[i] + first.
 void OfferRows(const LandmarkRows& rows, size_t first, std::span<const int32_t> blocks, const float* query, bool alone,
                BestBlocks& best);
 

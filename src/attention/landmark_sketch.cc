@@ -1,6 +1,7 @@
 #include "attention/landmark_sketch.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -15,6 +16,36 @@
 
 #include "attention/byte_dots-inl.h"
 #include "kernels/thread_scratch.h"
+
+#ifndef CAIRN_ATTENTION_LANDMARK_SKETCH_ONCE
+#define CAIRN_ATTENTION_LANDMARK_SKETCH_ONCE
+namespace cairn {
+
+// Of the panels that are scanned one in so many tells the threshold.
+static size_t SketchSampleStep(const SketchScan& scan) {
+  constexpr size_t kMany = 128, kStep = 8;
+  return !scan.refine && scan.panels.size() >= kMany && scan.wanted >= 8 * kStep ? kStep : 1;
+}
+
+// Leaves the `count` places with the largest sums, in their order; returns the least of these.
+static int32_t KeepBest(size_t count, std::vector<uint32_t>& places, std::vector<int32_t>& sums) {
+  std::vector<int32_t> order = sums;
+  const auto last = order.begin() + static_cast<ptrdiff_t>(count) - 1;
+  std::nth_element(order.begin(), last, order.end(), std::greater<>());
+  const int32_t least = *last;
+  size_t kept = 0;
+  for (size_t i = 0; i < places.size() && kept < count; ++i) {
+    if (sums[i] < least) continue;
+    places[kept] = places[i];
+    sums[kept++] = sums[i];
+  }
+  places.resize(kept);
+  sums.resize(kept);
+  return least;
+}
+
+}  // namespace cairn
+#endif  // CAIRN_ATTENTION_LANDMARK_SKETCH_ONCE
 
 HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
@@ -37,13 +68,13 @@ HWY_INLINE uint64_t Reaching(const int32_t* sums, int32_t least) {
   return ~below;
 }
 
-// PanelRows, with the keys' own units.
+// NibbleRows, with the keys' own units.
 HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t rows, const SketchQuery* queries,
                            int32_t* sums) {
   const ITag di;
   const hn::Rebind<uint8_t, ITag> du8;
   const hn::RebindToUnsigned<ITag> du;
-  PanelRows(rows, sketches.data + panel * sketches.quads * 4 * kColumns, sketches.quads, queries, sums);
+  NibbleRows(rows, sketches.data + panel * sketches.panel_bytes(), sketches.groups, queries, sums);
   for (size_t column = 0; column < kColumns; column += kLanes) {
     const auto doubled = hn::PromoteTo(du, hn::LoadU(du8, sketches.doubled + panel * kColumns + column));
     for (size_t row = 0; row < rows * kColumns; row += kColumns) {
@@ -53,38 +84,37 @@ HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t 
   }
 }
 
-// Twice over the panels: first the maximum of every column, then what reaches the threshold that follows from them. The
-// sums of a few queries are kept for the second time, those of many are cheaper to compute again.
+// Twice over panels: first the maximum of every column, then what reaches the threshold that follows from them. Of many
+// panels a part tells the threshold.
 void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                       std::vector<uint32_t>* places) {
   constexpr size_t kRowsAtOnce = kMostRefined;
   const ITag di;
-  constexpr size_t kKeptRows = 4, kKeptSums = 4096;
-  HWY_ALIGN int32_t some_sums[kRowsAtOnce * kColumns];
-  const size_t most = scan.refine ? scan.most : scan.panels.size();
-  const bool keep = count <= kKeptRows && most * count <= kKeptSums;
+  HWY_ALIGN int32_t sums[kRowsAtOnce * kColumns];
   thread_local std::vector<uint32_t> panels;
   panels.assign(scan.panels.begin(), scan.panels.end());
-  int32_t* kept_sums = keep ? ThreadScratch<int32_t, class SketchSumsKept>(most * count * kColumns) : nullptr;
-  const auto sums_of = [&](size_t i) { return keep ? kept_sums + i * count * kColumns : some_sums; };
+  thread_local std::array<std::vector<int32_t>, kRowsAtOnce> reaching;  // sums of the places
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
     std::fill_n(maxima, rows * kColumns, INT32_MIN);
-    const auto look = [&](size_t first) HWY_ATTR {
-      for (size_t i = first; i < panels.size(); ++i) {
+    const auto add = [&](size_t i, size_t step) HWY_ATTR {
+      const uint32_t panel = panels[i];
+      // For few queries the scan waits for memory, and panels have gaps between them.
+      if (i + 2 * step < panels.size()) {
+        const uint8_t* next = sketches.data + panels[i + 2 * step] * sketches.panel_bytes();
+        for (size_t at = 0; at < sketches.panel_bytes(); at += 64) hwy::Prefetch(next + at);
+      }
+      SketchSums(sketches, panel, rows, queries + begin, sums);
+    };
+    const auto look = [&](size_t first, size_t step) HWY_ATTR {
+      for (size_t i = first; i < panels.size(); i += step) {
+        add(i, step);
         const uint32_t panel = panels[i];
-        int32_t* sums = sums_of(i);
-        // For few queries the scan waits for memory, and panels have gaps between them.
-        if (keep && i + 2 < panels.size()) {
-          const uint8_t* next = sketches.data + panels[i + 2] * sketches.quads * 4 * kColumns;
-          for (size_t at = 0; at < sketches.quads * 4 * kColumns; at += 64) hwy::Prefetch(next + at);
-        }
-        SketchSums(sketches, panel, rows, queries + begin, sums);
         for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
           const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
           // Panels are filled from the left; maxima are not to be.
-          const size_t slot = (column + panel * kSketchShift) % kColumns;
+          const size_t slot = (column + i / step * kSketchShift) % kColumns;
           for (size_t row = 0; row < rows * kColumns; row += kColumns) {
             const IVec before = hn::Load(di, maxima + row + slot);
             const IVec more = hn::Max(before, hn::Load(di, sums + row + column));
@@ -93,8 +123,33 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
         }
       }
     };
-    look(0);
     int32_t least[kRowsAtOnce];
+    const auto collect = [&](size_t step) HWY_ATTR {
+      for (size_t r = 0; r < rows; ++r) {
+        places[begin + r].clear();
+        reaching[r].clear();
+        least[r] = SketchThreshold(scan.wanted / step, maxima + r * kColumns);
+      }
+      for (size_t i = 0; i < panels.size(); ++i) {
+        const uint32_t panel = panels[i];
+        if (sketches.filled[panel] == 0) continue;
+        const uint64_t keys = ~uint64_t{0} >> (kColumns - sketches.filled[panel]);
+        add(i, 1);
+        for (size_t r = 0; r < rows; ++r) {
+          const int32_t* row = sums + r * kColumns;
+          uint64_t columns = keys & Reaching(row, least[r]);
+          std::vector<uint32_t>& list = places[begin + r];
+          for (; columns != 0; columns &= columns - 1) {
+            const auto column = static_cast<uint32_t>(std::countr_zero(columns));
+            list.push_back(panel * static_cast<uint32_t>(kColumns) + column);
+            reaching[r].push_back(row[column]);
+            if (list.size() >= scan.limit) least[r] = KeepBest(scan.limit / 2, list, reaching[r]);
+          }
+        }
+      }
+    };
+    const size_t step = SketchSampleStep(scan);
+    look(0, step);
     if (scan.refine) {
       int32_t some[kColumns];
       for (size_t r = 0; r < rows; ++r) {
@@ -103,23 +158,16 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
       }
       const size_t before = panels.size();
       scan.refine({least, rows}, panels);
-      look(before);
+      look(before, 1);
     }
-    for (size_t r = 0; r < rows; ++r) least[r] = SketchThreshold(scan.wanted, maxima + r * kColumns);
-    for (size_t i = 0; i < panels.size(); ++i) {
-      const uint32_t panel = panels[i];
-      int32_t* sums = sums_of(i);
-      if (sketches.filled[panel] == 0) continue;
-      const uint64_t keys = ~uint64_t{0} >> (kColumns - sketches.filled[panel]);
-      if (!keep) SketchSums(sketches, panel, rows, queries + begin, sums);
-      for (size_t r = 0; r < rows; ++r) {
-        uint64_t columns = keys & Reaching(sums + r * kColumns, least[r]);
-        std::vector<uint32_t>& list = places[begin + r];
-        for (; columns != 0 && list.size() < scan.limit; columns &= columns - 1) {
-          list.push_back(panel * static_cast<uint32_t>(kColumns) + static_cast<uint32_t>(std::countr_zero(columns)));
-        }
-      }
-    }
+    collect(step);
+    // A sample that met all of the best by chance lets too few through.
+    bool few = false;
+    for (size_t r = 0; r < rows; ++r) few = few || places[begin + r].size() < scan.wanted / 8;
+    if (!few || step == 1) continue;
+    std::fill_n(maxima, rows * kColumns, INT32_MIN);
+    look(0, 1);
+    collect(1);
   }
 }
 
@@ -238,7 +286,7 @@ HWY_EXPORT(SketchRowSumsImpl);
 
 }  // namespace
 
-bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int8_t* quads, SketchQuery& out) {
+bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int32_t zero, int8_t* quads, SketchQuery& out) {
   CAIRN_CHECK(values.size() <= bytes);
   float largest = 0;
   bool finite = true;
@@ -255,7 +303,7 @@ bool EncodeSketchQuery(std::span<const float> values, size_t bytes, int8_t* quad
     sum += code;
   }
   std::fill(quads + values.size(), quads + bytes, int8_t{0});
-  out = {quads, -128 * sum, 1.0f / inverse};
+  out = {quads, -zero * sum, 1.0f / inverse};
   return true;
 }
 
@@ -271,7 +319,7 @@ int32_t SketchThreshold(size_t wanted, int32_t* maxima) {
 void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                   std::vector<uint32_t>* places) {
   CAIRN_CHECK(!scan.refine || count <= kMostRefined);
-  for (size_t q = 0; q < count; ++q) places[q].clear();
+  CAIRN_CHECK(scan.limit >= 2);
   HWY_DYNAMIC_DISPATCH(ScanSketchesImpl)(sketches, scan, count, queries, places);
 }
 

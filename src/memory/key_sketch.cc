@@ -13,12 +13,16 @@ namespace {
 
 // Keys that directions are taken from, spread over all of them.
 constexpr size_t kSample = 2048;
-// Bytes reach so many deviations from the mean, and further with larger units.
+// The bytes of rows reach so many deviations from the mean, and further with larger units.
 constexpr double kReach = 6;
-// Sums of products of bytes stay below 2^21 for 128 of them.
-constexpr uint8_t kMostDoubled = 9;
-// Directions that are taken at least: 16 bytes a key are cheap.
+// The unit of a sketch's half bytes in deviations: they reach about four.
+constexpr double kStep = 0.5;
+// Sums of products of half bytes stay below 2^18 for 256 of them.
+constexpr uint8_t kMostDoubled = 12;
+// Directions that are taken at least: 8 bytes a key are cheap.
 constexpr size_t kLeastRank = 16;
+// Numbers of a sketch come in such groups.
+constexpr size_t kGroup = 8;
 
 // Eigenvalues in descending order and their vectors (columns of `vectors`) of a symmetric matrix, by Jacobi's
 // rotations.
@@ -78,8 +82,8 @@ uint8_t Byte(float value, float unit) {
              : uint8_t{128};
 }
 
-float UnitOf(double variance) {
-  const double unit = kReach * std::sqrt(variance) / 127;
+float UnitOf(double variance, double deviations) {
+  const double unit = deviations * std::sqrt(variance);
   return unit > 1e-20 && unit < 1e20 ? static_cast<float>(unit) : 1.0f;
 }
 
@@ -115,20 +119,20 @@ KeySketch::KeySketch(const LandmarkPanels& keys, double left_out)
   row_units_.resize(n);
   for (size_t d = 0; d < n; ++d) {
     for (size_t e = 0; e < d; ++e) covariance[d * n + e] = covariance[e * n + d];
-    row_units_[d] = UnitOf(covariance[d * n + d]);
+    row_units_[d] = UnitOf(covariance[d * n + d], kReach / 127);
     all += covariance[d * n + d];
   }
   std::vector<double> values, vectors;
   Eigen(covariance, n, values, vectors);
   double taken = 0;
-  while (rank_ < n && (rank_ < kLeastRank || rank_ % 4 != 0 || taken < (1 - left_out) * all)) taken += values[rank_++];
+  while (rank_ < n && (rank_ < kLeastRank || rank_ % kGroup != 0 || taken < (1 - left_out) * all)) taken += values[rank_++];
   const size_t directions = rank_;
-  rank_ = RoundUp(rank_, 4);
+  rank_ = RoundUp(rank_, kGroup);
   directions_.assign(n * rank_, 0.0f);
   rows_.assign(n * rank_, 0.0f);
   units_.assign(rank_, 1.0f);
   for (size_t r = 0; r < directions; ++r) {
-    units_[r] = UnitOf(values[r]);
+    units_[r] = UnitOf(values[r], kStep);
     for (size_t d = 0; d < n; ++d) {
       directions_[d * rank_ + r] = rows_[r * n + d] = static_cast<float>(vectors[d * n + r]);
     }
@@ -158,13 +162,16 @@ void KeySketch::ProjectQueries(size_t count, const float* queries, std::vector<f
   }
 }
 
-uint8_t KeySketch::Encode(const float* coordinates, uint8_t* bytes) const {
+uint8_t KeySketch::Encode(const float* coordinates, uint8_t* nibbles) const {
   float largest = 0;
   for (size_t r = 0; r < rank_; ++r) largest = std::max(largest, std::abs(coordinates[r]) / units_[r]);
   uint8_t doubled = 0;
   float unit = 1;
-  for (; largest > 127.5f * unit && doubled < kMostDoubled; ++doubled) unit *= 2;
-  for (size_t r = 0; r < rank_; ++r) bytes[r] = Byte(coordinates[r], units_[r] * unit);
+  for (; largest > 7.5f * unit && doubled < kMostDoubled; ++doubled) unit *= 2;
+  for (size_t r = 0; r < rank_; ++r) {
+    const float code = std::nearbyint(coordinates[r] / (units_[r] * unit));
+    nibbles[r] = std::isfinite(code) ? static_cast<uint8_t>(8 + static_cast<int>(std::clamp(code, -8.0f, 7.0f))) : 8;
+  }
   return doubled;
 }
 

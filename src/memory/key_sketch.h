@@ -1,5 +1,5 @@
 // How landmark keys become sketches: the directions in which the keys of one layer and KV head differ most, and the
-// bytes of a key along them. Landmarks differ in few directions, so a few bytes order them almost as the keys do.
+// half bytes of a key along them. Landmarks differ in few directions, so a few bytes order them almost as the keys do.
 #pragma once
 
 #include <span>
@@ -11,22 +11,22 @@ namespace cairn {
 
 class KeySketch {
  public:
-  // Takes the directions from the keys, or from some of them where they are many: as many, in fours, as leave out no
+  // Takes the directions from the keys, or from some of them where they are many: as many, in eights, as leave out no
   // more than `left_out` of the keys' variance.
   KeySketch(const LandmarkPanels& keys, double left_out);
 
-  size_t rank() const { return rank_; }                               // bytes of a sketch, a multiple of 4
+  size_t rank() const { return rank_; }                               // numbers of a sketch, a multiple of 8
   size_t row_bytes() const { return row_bytes_; }                     // of a key's row of bytes, a multiple of 64
-  const std::vector<float>& units() const { return units_; }          // of a sketch's bytes, [rank]
+  const std::vector<float>& units() const { return units_; }          // of a sketch's numbers, [rank]
   const std::vector<float>& row_units() const { return row_units_; }  // of a row's bytes, [dim]
 
   // Coordinates of a key or of a query, [rank].
   void Project(const float* key, bool is_query, float* coordinates) const;
   // Of many queries, [count][dim], at once: [count][rank].
   void ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const;
-  // Bytes with 128 added, of coordinates. Keys that are wanted are often far from all others, so nothing is cut: the
-  // bytes count units doubled as many times as is returned.
-  uint8_t Encode(const float* coordinates, uint8_t* bytes) const;
+  // Half bytes with 8 added, of coordinates, one in a byte each. Keys that are wanted are often far from all others, so
+  // nothing is cut: they count units doubled as many times as is returned.
+  uint8_t Encode(const float* coordinates, uint8_t* nibbles) const;
   // Bytes with 128 added, of all numbers of a key; they count units times the scale that is returned.
   float EncodeRow(const float* key, uint8_t* bytes) const;
 

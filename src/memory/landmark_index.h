@@ -50,6 +50,8 @@ class LandmarkIndex {
   void EraseFront(size_t count);  // the others are numbered anew from 0
   // Offers the best of landmarks [first, last) to the lists of `count` queries, [count][dim].
   virtual void Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const = 0;
+  // One key, as fast as the kind allows.
+  virtual void ReadKey(size_t index, float* key) const { keys_.Read(index, key); }
   // Keys included.
   size_t bytes() const { return keys_.bytes() + ExtraBytes(); }
 
@@ -101,18 +103,19 @@ std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 // four best among the landmarks of books and among the clustered random keys of the tests; `--audit` measures it on
 // yours.
 struct HierarchicalOptions {
-  double visited = 0.3;         // leaves that a single query visits at most, as a part of all of them
+  double visited = 0.8;         // leaves that a single query visits at most, as a part of all of them
   size_t visited_min = 48;      // or so many
   double visited_first = 0.03;  // those that it visits first, and half of visited_min at least;
-  float reach = 5;              // of the others those that so many deviations above their mean reach the k-th best
-  double left_out = 0.01;       // part of the keys' variance that sketches may leave out
-  size_t shortlist = 128;       // keys that are looked at again after their sketches
+  float reach = 6;              // of the others those that so many deviations above their mean reach the k-th best
+  size_t clustered_from = 65536;  // keys among which leaves are chosen; fewer are all scanned
+  double left_out = 0.01;         // part of the keys' variance that sketches may leave out
+  size_t shortlist = 160;       // keys that are looked at again after their sketches
   size_t shortlist_part = 128;  // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
 
 struct IvfOptions {
-  double probed = 0.45;       // lists, as a part of all of them
+  double probed = 0.6;        // lists, as a part of all of them
   double lists = 4;           // for each square root of a landmark
   size_t exact_below = 4096;  // landmarks that need no lists
 };

@@ -1,7 +1,8 @@
-// The hierarchical index: leaves of similar keys, a sketch of a few bytes of
+// The hierarchical index: leaves of similar keys, a sketch of a few half bytes of
 // every key in them, a row of bytes a key, and the keys themselves. Each level
 // is asked only about what the one above finds promising. A key goes into the
-// leaf whose mean is nearest; a full leaf is split in two.
+// leaf whose mean is nearest; a full leaf is split in two. While keys are few,
+// leaves are filled in turn, and all of them are scanned.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "attention/landmark_sketch.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "memory/key_sketch.h"
 #include "memory/landmark_index.h"
 
@@ -129,6 +131,7 @@ class HierarchicalIndex : public LandmarkIndex {
   IndexKind kind() const override { return IndexKind::kHierarchical; }
   std::unique_ptr<LandmarkIndex> Clone() const override { return std::make_unique<HierarchicalIndex>(*this); }
   void Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const override;
+  void ReadKey(size_t index, float* key) const override;
 
  private:
   size_t ExtraBytes() const override;
@@ -140,22 +143,28 @@ class HierarchicalIndex : public LandmarkIndex {
   size_t leaves() const { return filled_.size(); }
   size_t end() const { return erased_ + keys_.size(); }
   uint8_t* SketchByte(size_t place, size_t r) {
-    const size_t quad = (place / kLeaf * (rank() / 4) + r / 4) * kLeaf + place % kLeaf;
-    return sketches_[quad / 16].bytes + quad % 16 * 4 + r % 4;
+    const size_t group = (place / kLeaf * (rank() / 8) + r / 8) * kLeaf + place % kLeaf;
+    return sketches_[group / 16].bytes + group % 16 * 4 + r % 4;
+  }
+  uint8_t Nibble(size_t place, size_t r) { return *SketchByte(place, r) >> (r % 8 / 4 * 4) & 15; }
+  void SetNibble(size_t place, size_t r, uint8_t nibble) {
+    const size_t shift = r % 8 / 4 * 4;
+    uint8_t* byte = SketchByte(place, r);
+    *byte = static_cast<uint8_t>((*byte & ~(15 << shift)) | nibble << shift);
   }
   void Build();
   void Clear();
   void AddKey();
   size_t NewLeaf();
   void Split(size_t leaf);
-  void Put(size_t leaf, Member member, const uint8_t* bytes, uint8_t doubled);
+  void Put(size_t leaf, Member member, const uint8_t* nibbles, uint8_t doubled);
   void Remove(size_t number);
   void Describe(size_t leaf);
   size_t Nearest(const float* coordinates) const;
-  float Coordinate(uint8_t byte, uint8_t doubled, size_t r) const {
-    return sketch_->units()[r] * static_cast<float>((byte - 128) * (1 << doubled));
+  float Coordinate(uint8_t nibble, uint8_t doubled, size_t r) const {
+    return sketch_->units()[r] * static_cast<float>((nibble - kNibbleZero) * (1 << doubled));
   }
-  void Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const;
+  void Decode(const uint8_t* nibbles, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
   size_t Part(double of, size_t least) const {  // of the leaves
     return std::min(leaves(), std::max(static_cast<size_t>(std::ceil(of * static_cast<double>(leaves()))), least));
@@ -166,6 +175,7 @@ class HierarchicalIndex : public LandmarkIndex {
   HierarchicalOptions options_;
   std::shared_ptr<const KeySketch> sketch_;  // null: too few keys. Shared by clones.
   size_t built_for_ = 0;                     // keys when the sketch was made
+  bool clustered_ = false;                   // whether leaves hold similar keys; else all of them are scanned
   // Keys have numbers since the beginning, which erasing at the front does not
   // change.
   size_t erased_ = 0;  // number of the first key
@@ -176,7 +186,7 @@ class HierarchicalIndex : public LandmarkIndex {
                                      // many cache lines
   // Of each leaf.
   std::vector<uint8_t> filled_;
-  std::vector<CacheLine> sketches_;         // [leaf][rank / 4][kLeaf][4]
+  std::vector<CacheLine> sketches_;         // [leaf][rank / 8][kLeaf][4]
   std::vector<Member> members_;             // [leaf][kLeaf]
   std::vector<uint8_t> doubled_;            // units of the sketch, [leaf][kLeaf]
   std::vector<float> sums_, squares_;       // of the coordinates, [leaf][rank]
@@ -189,6 +199,11 @@ size_t HierarchicalIndex::ExtraBytes() const {
                  (sums_.capacity() + squares_.capacity()) * 4;
   for (const LandmarkPanels& panels : statistics_) bytes += panels.bytes();
   return bytes;
+}
+
+void HierarchicalIndex::ReadKey(size_t index, float* key) const {
+  if (!sketch_) return LandmarkIndex::ReadKey(index, key);
+  ReadLandmarkRow({key_rows_.data(), keys_.dim(), keys_.half()}, erased_ - begin_ + index, key);
 }
 
 void HierarchicalIndex::Clear() {
@@ -227,35 +242,40 @@ void HierarchicalIndex::Build() {
   statistics_.emplace_back(rank() + 1, false);
   statistics_.emplace_back(rank(), false);
   std::vector<float> key(keys_.dim());
-  std::vector<float> coordinates(size * rank());
-  std::vector<uint8_t> bytes(size * rank()), doubled(size);
+  clustered_ = size >= options_.clustered_from;
+  std::vector<float> coordinates(clustered_ ? size * rank() : rank());
+  std::vector<uint8_t> nibbles(size * rank()), doubled(size);
   rows_.resize(size * sketch_->row_bytes());
   key_rows_.resize(size * keys_.row_bytes());
   std::vector<float> scales(size);
   places_.resize(size);
   for (size_t b = 0; b < size; ++b) {
     keys_.Read(b, key.data());
-    sketch_->Project(key.data(), false, &coordinates[b * rank()]);
-    doubled[b] = sketch_->Encode(&coordinates[b * rank()], &bytes[b * rank()]);
+    float* at = &coordinates[clustered_ ? b * rank() : 0];
+    sketch_->Project(key.data(), false, at);
+    doubled[b] = sketch_->Encode(at, &nibbles[b * rank()]);
     scales[b] = sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
     keys_.ReadRow(b, &key_rows_[b * keys_.row_bytes()]);
-    Decode(&bytes[b * rank()], doubled[b], &coordinates[b * rank()]);
+    if (clustered_) Decode(&nibbles[b * rank()], doubled[b], at);
   }
   std::vector<uint32_t> order(size);
   std::iota(order.begin(), order.end(), 0u);
+  // Leaves that are all scanned hold keys from anywhere in the text, so that a part of them speaks for all.
+  Random random(size);
+  for (size_t i = size; !clustered_ && i > 1; --i) std::swap(order[i - 1], order[random.Below(i)]);
   std::vector<std::span<uint32_t>> open = {order};
   while (!open.empty()) {
     const std::span<uint32_t> part = open.back();
     open.pop_back();
-    if (part.size() > kBuiltLeaf) {
-      const size_t half = Halve(coordinates, rank(), part);
+    if (part.size() > (clustered_ ? kBuiltLeaf : kLeaf)) {
+      const size_t half = clustered_ ? Halve(coordinates, rank(), part) : std::min(kLeaf, part.size() - 1);
       open.push_back(part.subspan(half));
       open.push_back(part.first(half));
       continue;
     }
     const size_t leaf = NewLeaf();
     for (const uint32_t b : part) {
-      Put(leaf, {static_cast<uint32_t>(erased_ + b), scales[b]}, &bytes[b * rank()], doubled[b]);
+      Put(leaf, {static_cast<uint32_t>(erased_ + b), scales[b]}, &nibbles[b * rank()], doubled[b]);
     }
     Describe(leaf);
   }
@@ -263,33 +283,36 @@ void HierarchicalIndex::Build() {
 
 void HierarchicalIndex::AddKey() {
   std::vector<float> key(keys_.dim()), coordinates(rank());
-  std::vector<uint8_t> bytes(rank());
+  std::vector<uint8_t> nibbles(rank());
   keys_.Read(keys_.size() - 1, key.data());
   sketch_->Project(key.data(), false, coordinates.data());
-  const uint8_t doubled = sketch_->Encode(coordinates.data(), bytes.data());
-  Decode(bytes.data(), doubled, coordinates.data());
+  const uint8_t doubled = sketch_->Encode(coordinates.data(), nibbles.data());
+  Decode(nibbles.data(), doubled, coordinates.data());
   rows_.resize(rows_.size() + sketch_->row_bytes());
   const float scale = sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes());
   key_rows_.resize(key_rows_.size() + keys_.row_bytes());
   keys_.ReadRow(keys_.size() - 1, key_rows_.data() + key_rows_.size() - keys_.row_bytes());
   places_.push_back(0);
-  size_t leaf = Nearest(coordinates.data());
-  if (filled_[leaf] == kLeaf) {
+  size_t leaf = clustered_ ? Nearest(coordinates.data()) : leaves() - 1;
+  if (filled_[leaf] == kLeaf && !clustered_) {
+    leaf = NewLeaf();
+  } else if (filled_[leaf] == kLeaf) {
     Split(leaf);
     leaf = Nearest(coordinates.data());
   }
-  Put(leaf, {static_cast<uint32_t>(end() - 1), scale}, bytes.data(), doubled);
+  Put(leaf, {static_cast<uint32_t>(end() - 1), scale}, nibbles.data(), doubled);
   Describe(leaf);
 }
 
 size_t HierarchicalIndex::NewLeaf() {
-  for (size_t leaf = 0; leaf < leaves(); ++leaf) {
+  for (size_t leaf = 0; clustered_ && leaf < leaves(); ++leaf) {
     if (filled_[leaf] == 0) return leaf;
   }
   filled_.push_back(0);
-  sketches_.resize(sketches_.size() + rank() / 4 * kLeaf * 4 / sizeof(CacheLine));
+  sketches_.resize(sketches_.size() + rank() / 8 * kLeaf * 4 / sizeof(CacheLine));
   members_.resize(members_.size() + kLeaf);
   doubled_.resize(doubled_.size() + kLeaf);
+  if (!clustered_) return leaves() - 1;
   sums_.resize(sums_.size() + rank());
   squares_.resize(squares_.size() + rank());
   const std::vector<float> nothing(rank() + 1, 0.0f);
@@ -298,11 +321,11 @@ size_t HierarchicalIndex::NewLeaf() {
 }
 
 void HierarchicalIndex::Split(size_t leaf) {
-  std::vector<uint8_t> bytes(kLeaf * rank());
+  std::vector<uint8_t> nibbles(kLeaf * rank());
   std::vector<float> coordinates(kLeaf * rank());
   for (size_t i = 0; i < kLeaf; ++i) {
-    for (size_t r = 0; r < rank(); ++r) bytes[i * rank() + r] = *SketchByte(leaf * kLeaf + i, r);
-    Decode(&bytes[i * rank()], doubled_[leaf * kLeaf + i], &coordinates[i * rank()]);
+    for (size_t r = 0; r < rank(); ++r) nibbles[i * rank() + r] = Nibble(leaf * kLeaf + i, r);
+    Decode(&nibbles[i * rank()], doubled_[leaf * kLeaf + i], &coordinates[i * rank()]);
   }
   const std::vector<uint8_t> doubled(doubled_.begin() + static_cast<ptrdiff_t>(leaf * kLeaf),
                                      doubled_.begin() + static_cast<ptrdiff_t>((leaf + 1) * kLeaf));
@@ -316,25 +339,25 @@ void HierarchicalIndex::Split(size_t leaf) {
   std::fill_n(&sums_[leaf * rank()], rank(), 0.0f);
   std::fill_n(&squares_[leaf * rank()], rank(), 0.0f);
   for (size_t i = 0; i < kLeaf; ++i) {
-    Put(i < half ? leaf : other, members[order[i]], &bytes[order[i] * rank()], doubled[order[i]]);
+    Put(i < half ? leaf : other, members[order[i]], &nibbles[order[i] * rank()], doubled[order[i]]);
   }
   Describe(leaf);
   Describe(other);
 }
 
-void HierarchicalIndex::Decode(const uint8_t* bytes, uint8_t doubled, float* coordinates) const {
-  for (size_t r = 0; r < rank(); ++r) coordinates[r] = Coordinate(bytes[r], doubled, r);
+void HierarchicalIndex::Decode(const uint8_t* nibbles, uint8_t doubled, float* coordinates) const {
+  for (size_t r = 0; r < rank(); ++r) coordinates[r] = Coordinate(nibbles[r], doubled, r);
 }
 
-void HierarchicalIndex::Put(size_t leaf, Member member, const uint8_t* bytes, uint8_t doubled) {
+void HierarchicalIndex::Put(size_t leaf, Member member, const uint8_t* nibbles, uint8_t doubled) {
   const size_t place = leaf * kLeaf + filled_[leaf]++;
-  std::vector<float> coordinates(rank());
-  Decode(bytes, doubled, coordinates.data());
   doubled_[place] = doubled;
   for (size_t r = 0; r < rank(); ++r) {
-    *SketchByte(place, r) = bytes[r];
-    sums_[leaf * rank() + r] += coordinates[r];
-    squares_[leaf * rank() + r] += coordinates[r] * coordinates[r];
+    SetNibble(place, r, nibbles[r]);
+    if (!clustered_) continue;
+    const float x = Coordinate(nibbles[r], doubled, r);
+    sums_[leaf * rank() + r] += x;
+    squares_[leaf * rank() + r] += x * x;
   }
   members_[place] = member;
   places_[member.number - static_cast<uint32_t>(begin_)] = static_cast<uint32_t>(place);
@@ -345,10 +368,11 @@ void HierarchicalIndex::Remove(size_t number) {
   const size_t leaf = place / kLeaf;
   const size_t last = leaf * kLeaf + --filled_[leaf];
   for (size_t r = 0; r < rank(); ++r) {
-    const float x = Coordinate(*SketchByte(place, r), doubled_[place], r);
+    const float x = Coordinate(Nibble(place, r), doubled_[place], r);
+    SetNibble(place, r, Nibble(last, r));
+    if (!clustered_) continue;
     sums_[leaf * rank() + r] -= x;
     squares_[leaf * rank() + r] -= x * x;
-    *SketchByte(place, r) = *SketchByte(last, r);
     if (filled_[leaf] == 0) sums_[leaf * rank() + r] = squares_[leaf * rank() + r] = 0;
   }
   members_[place] = members_[last];
@@ -360,6 +384,7 @@ void HierarchicalIndex::Remove(size_t number) {
 // Mean and variances of a leaf from its sums. One without keys is near to
 // nothing.
 void HierarchicalIndex::Describe(size_t leaf) {
+  if (!clustered_) return;
   std::vector<float> mean(rank() + 1, 0.0f), variance(rank(), 0.0f);
   float squared = 0;
   const float part = 1.0f / static_cast<float>(std::max<uint8_t>(filled_[leaf], 1));
@@ -423,10 +448,11 @@ bool HierarchicalIndex::EncodeQueries(size_t count, const float* queries, Scratc
     const float* coordinates = &s.coordinates[q * rank()];
     s.scaled.resize(rank());
     for (size_t r = 0; r < rank(); ++r) s.scaled[r] = coordinates[r] * sketch_->units()[r];
-    if (!EncodeSketchQuery(s.scaled, rank(), &s.quads[q * rank()], s.queries[q])) return false;
+    if (!EncodeSketchQuery(s.scaled, rank(), kNibbleZero, &s.quads[q * rank()], s.queries[q])) return false;
     s.scaled.resize(dim);
     for (size_t d = 0; d < dim; ++d) s.scaled[d] = queries[q * dim + d] * sketch_->row_units()[d];
-    if (!EncodeSketchQuery(s.scaled, sketch_->row_bytes(), &s.row_quads[q * sketch_->row_bytes()], s.row_queries[q])) {
+    if (!EncodeSketchQuery(s.scaled, sketch_->row_bytes(), kByteZero, &s.row_quads[q * sketch_->row_bytes()],
+                           s.row_queries[q])) {
       return false;
     }
   }
@@ -489,10 +515,10 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
     return;
   }
   if (s.lists.size() < count) s.lists.resize(count);
-  const SketchPanels sketches{sketches_[0].bytes, rank() / 4, filled_.data(), doubled_.data()};
+  const SketchPanels sketches{sketches_[0].bytes, rank() / 8, filled_.data(), doubled_.data()};
   const size_t limit = 8 * wanted;
-  SketchScan scan{s.panels, wanted, limit, k, leaves(), nullptr};
-  if (count >= kManyQueries || leaves() <= std::max(kFewLeaves, options_.visited_min)) {
+  SketchScan scan{s.panels, wanted, limit, k, nullptr};
+  if (!clustered_ || count >= kManyQueries || leaves() <= std::max(kFewLeaves, options_.visited_min)) {
     s.panels.resize(leaves());
     std::iota(s.panels.begin(), s.panels.end(), 0u);
   } else {
