@@ -16,6 +16,9 @@ namespace {
 constexpr float kLog2E = 1.44269504089f;
 constexpr float kNothing = -1e37f;  // maximum of an empty group
 
+// A gate that many powers of two below the largest is less than the rounding of their sum.
+constexpr float kLost = 25;
+
 // Chunks up to this many rows go row by row instead of through the tiled kernel.
 constexpr size_t kFewRows = 8;
 
@@ -501,32 +504,73 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
     }
   }
   std::sort(distinct.begin(), distinct.end());
-  memory.Prefetch(distinct);
+  const auto each_choice = [&](int32_t block, const auto& use) {
+    for (int32_t choice = first[static_cast<size_t>(block)]; choice >= 0; choice = next[static_cast<size_t>(choice)]) {
+      const size_t member = static_cast<size_t>(choice) / k;
+      const size_t t = unit.first + member / group();
+      const size_t h = unit.kv_head * group() + member % group();
+      use(t, h, static_cast<size_t>(choice) % k);
+    }
+  };
+  // The query of a choice as it reads the block: turned to its slot, scores in units of log 2.
+  const auto turn = [&](int32_t block, size_t t, size_t h, size_t place, float* to) {
+    const bool recent = static_cast<size_t>(block) + k >= blocks;
+    const size_t slot = place + (recent ? 1 : 0);
+    Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), Query(chunk, t, h), to);
+    ScaleRow(scale_, to, dim);
+  };
   std::vector<float>&queries = scratch.queries, &gates = scratch.gates;
+  // The gates are known before the blocks are. What would be lost in the rounding of the sum is not read.
+  const bool weighs = memory.indexed() && !chunk.local_blocks;
+  if (weighs) {
+    std::vector<float>&key = scratch.key, &top = scratch.weights;
+    Grow(key, dim);
+    Grow(queries, dim);
+    for (const int32_t block : distinct) {
+      memory.index(unit.kv_head).ReadKey(static_cast<size_t>(block), key.data());
+      each_choice(block, [&](size_t t, size_t h, size_t place) {
+        turn(block, t, h, place, queries.data());
+        DotRows({1, dim, dim}, queries.data(), key.data(), &gates_[Index(t, h) * k + place]);
+      });
+    }
+    Grow(top, (unit.last - unit.first) * group());
+    for (size_t t = unit.first; t < unit.last; ++t) {
+      for (size_t g = 0; g < group(); ++g) {
+        const size_t cell = Index(t, unit.kv_head * group() + g);
+        float& most = top[(t - unit.first) * group() + g];
+        most = miss ? kNothing : max_[cell];
+        for (size_t i = 0; i < k; ++i) most = std::max(most, gates_[cell * k + i]);
+      }
+    }
+    std::erase_if(distinct, [&](int32_t block) {
+      bool read = false;
+      each_choice(block, [&](size_t t, size_t h, size_t place) {
+        const size_t g = h - unit.kv_head * group();
+        read = read || !(gates_[Index(t, h) * k + place] < top[(t - unit.first) * group() + g] - kLost);
+      });
+      if (!read) first[static_cast<size_t>(block)] = -1;
+      return !read;
+    });
+  }
+  memory.Prefetch(distinct);
   std::vector<RunningGroup>& groups = scratch.groups;
   std::vector<size_t>& cells = scratch.cells;
   for (const int32_t block : distinct) {
     groups.clear();
     cells.clear();
-    for (int32_t choice = first[static_cast<size_t>(block)]; choice >= 0; choice = next[static_cast<size_t>(choice)]) {
-      const size_t place = static_cast<size_t>(choice) % k;
-      const size_t member = static_cast<size_t>(choice) / k;
-      const size_t t = unit.first + member / group();
-      const size_t h = unit.kv_head * group() + member % group();
+    each_choice(block, [&](size_t t, size_t h, size_t place) {
       const size_t cell = Index(t, h);
-      const bool recent = static_cast<size_t>(block) + k >= blocks;
-      const size_t slot = place + (recent ? 1 : 0);
+      const size_t g = h - unit.kv_head * group();
+      if (weighs && gates_[cell * k + place] < scratch.weights[(t - unit.first) * group() + g] - kLost) return;
       Grow(queries, (groups.size() + 1) * dim);
-      float* q = queries.data() + groups.size() * dim;
-      Turn(static_cast<ptrdiff_t>(prefix_) - static_cast<ptrdiff_t>(slot), Query(chunk, t, h), q);
-      ScaleRow(scale_, q, dim);
+      turn(block, t, h, place, queries.data() + groups.size() * dim);
       if (miss) {
         groups.push_back({&memory_max_[cell], &memory_sum_[cell], &memory_out_[cell * dim]});
       } else {
         groups.push_back({&max_[cell], &sum_[cell], chunk.out + cell * dim});
       }
       cells.push_back(cell * k + place);
-    }
+    });
     first[static_cast<size_t>(block)] = -1;
     Grow(gates, groups.size());
     const BlockPin pin = memory.Pin(static_cast<size_t>(block));
