@@ -39,9 +39,9 @@ struct TestBlocks {
   std::vector<std::vector<std::byte>> bytes;
 };
 
-std::vector<std::byte> RecordOf(const MemoryIdentity& identity, size_t block, size_t layer) {
+std::vector<std::byte> RecordOf(const MemoryIdentity& identity, size_t block, size_t number) {
   std::vector<std::byte> record(identity.record_bytes());
-  Random random(block * 31 + layer);
+  Random random(block * 31 + number);
   for (std::byte& b : record) b = static_cast<std::byte>(random.Below(256));
   return record;
 }
@@ -54,7 +54,7 @@ TestBlocks MakeBlocks(const MemoryIdentity& identity, size_t first, size_t count
     for (size_t i = 0; i < identity.landmark_floats(); ++i) {
       made.segment.landmarks.push_back(static_cast<float>(b) + 0.001f * static_cast<float>(i));
     }
-    for (size_t l = 0; l < identity.layers; ++l) made.bytes.push_back(RecordOf(identity, b, l));
+    for (size_t r = 0; r < identity.records(); ++r) made.bytes.push_back(RecordOf(identity, b, r));
   }
   for (const auto& record : made.bytes) made.segment.records.push_back(record.data());
   made.segment.sources = {{"book.txt", 1000, 7, false, false}};
@@ -80,9 +80,9 @@ void ExpectWhole(const fs::path& path, size_t blocks) {
   for (size_t b = 0; b < blocks; ++b) {
     EXPECT_EQ(file.spans()[b].first_byte, b * 10);
     EXPECT_EQ(file.ReadTokens(b).front(), static_cast<int32_t>(b * 100));
-    for (size_t l = 0; l < identity.layers; ++l) {
-      file.ReadRecord(b, l, record.data());
-      EXPECT_EQ(record, RecordOf(identity, b, l));
+    for (size_t r = 0; r < identity.records(); ++r) {
+      file.ReadRecord(b, r, record.data());
+      EXPECT_EQ(record, RecordOf(identity, b, r));
     }
   }
 }

@@ -139,10 +139,10 @@ TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
       for (size_t b = 0; b < file.blocks(); ++b) {
         EXPECT_EQ(file.ReadTokens(b), whole.ReadTokens(b));
         EXPECT_EQ(file.spans()[b].first_byte, whole.spans()[b].first_byte);
-        for (size_t l = 0; l < 2; ++l) {
-          whole.ReadRecord(b, l, one.data());
-          file.ReadRecord(b, l, other.data());
-          ASSERT_EQ(one, other) << "block " << b << " layer " << l;
+        for (size_t r = 0; r < whole.identity().records(); ++r) {
+          whole.ReadRecord(b, r, one.data());
+          file.ReadRecord(b, r, other.data());
+          ASSERT_EQ(one, other) << "block " << b << " record " << r;
         }
       }
     }

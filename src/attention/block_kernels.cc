@@ -40,10 +40,28 @@ HWY_INLINE void MergeRow(float* out, float keep, const float* value, float add, 
   for (; i < dim; ++i) out[i] = out[i] * keep + value[i] * add;
 }
 
+HWY_INLINE float DotRow(const float* a, const float* b, size_t dim) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  auto sum = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= dim; i += lanes) sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
+  float result = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < dim; ++i) result += a[i] * b[i];
+  return result;
+}
+
+// Where numbers are stored in units: those of keys and of values, and the landmark's key, which has none.
+struct BlockUnits {
+  float keys = 1, values = 1;
+  const float* landmark = nullptr;  // null: in the column after the tokens
+};
+
 template <class Right>
-void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_values, size_t count,
-               const float* queries, const RunningGroup* groups, float* gates, float* scratch) {
+void ReadParts(const BlockShape& shape, const BlockUnits& units, const Right& keys, const Right& stored_values,
+               size_t count, const float* queries, const RunningGroup* groups, float* gates, float* scratch) {
   const TileTag d;
+  const TileVec unit = hn::Set(d, units.keys);
   const size_t columns = shape.padded_columns();
   const size_t padded = shape.padded_dim();
   float* scores = scratch;
@@ -52,10 +70,12 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
     const size_t rows = std::min(kRowsAtOnce, count - begin);
     if (rows == 1) {
       OneRow(queries + begin * shape.dim, keys, shape.dim, columns,
-             [&](size_t column, TileVec sum) { hn::Store(sum, d, scores + column); });
+             [&](size_t column, TileVec sum) { hn::Store(hn::Mul(sum, unit), d, scores + column); });
     } else {
       Gemm(GemmLeft{queries + begin * shape.dim, shape.dim, 1}, keys, GemmDepth{shape.dim}, rows, 0, columns,
-           [&](size_t row, size_t column, TileVec sum) { hn::Store(sum, d, scores + row * columns + column); });
+           [&](size_t row, size_t column, TileVec sum) {
+             hn::Store(hn::Mul(sum, unit), d, scores + row * columns + column);
+           });
     }
     float max[kRowsAtOnce];
     float sum[kRowsAtOnce];
@@ -63,6 +83,7 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
     for (size_t r = 0; r < rows; ++r) {
       float* row = scores + r * columns;
       gate[r] = shape.landmark ? row[shape.tokens] : 0;
+      if (units.landmark != nullptr) gate[r] = DotRow(queries + (begin + r) * shape.dim, units.landmark, shape.dim);
       SoftmaxRow(row, shape.tokens, max[r], sum[r]);
       if (!shape.landmark) gate[r] = max[r] + std::log2(sum[r]);
       gate[r] = std::clamp(gate[r], -1e37f, 1e37f);
@@ -79,7 +100,7 @@ void ReadParts(const BlockShape& shape, const Right& keys, const Right& stored_v
       const float top = std::max(*group.max, gate[r]);
       const float keep = std::exp2(*group.max - top);
       const float add = std::exp2(gate[r] - top);
-      MergeRow(group.out, keep, values + r * padded, add / sum[r], shape.dim);
+      MergeRow(group.out, keep, values + r * padded, units.values * add / sum[r], shape.dim);
       *group.max = top;
       *group.sum = *group.sum * keep + add;
       if (gates != nullptr) gates[begin + r] = gate[r];
@@ -111,20 +132,21 @@ void ReadBlockImpl(const BlockShape& shape, const std::byte* block, size_t count
                    const RunningGroup* groups, float* gates, float* scratch) {
   const size_t columns = shape.padded_columns();
   const size_t padded = shape.padded_dim();
-  float* rest = scratch + (shape.format == BlockFormat::kInt8 ? RoundUp(shape.numbers(), 16) : 0);
+  const auto read = [&](const BlockUnits& units, const auto& keys, const auto& values) {
+    ReadParts(shape, units, keys, values, count, queries, groups, gates, scratch);
+  };
   if (shape.format == BlockFormat::kF16) {
     const auto* numbers = reinterpret_cast<const uint16_t*>(block);
-    ReadParts(shape, GemmRightHalf{numbers, columns}, GemmRightHalf{numbers + shape.key_numbers(), padded}, count,
-              queries, groups, gates, rest);
-    return;
+    read({}, GemmRightHalf{numbers, columns}, GemmRightHalf{numbers + shape.key_numbers(), padded});
+  } else if (shape.format == BlockFormat::kInt8) {
+    const auto* header = reinterpret_cast<const float*>(block);
+    const auto* numbers = reinterpret_cast<const int8_t*>(block + shape.header_bytes());
+    read({header[0], header[1], shape.landmark ? header + 2 : nullptr}, GemmRightByte{numbers, columns},
+         GemmRightByte{numbers + shape.key_numbers(), padded});
+  } else {
+    const auto* numbers = reinterpret_cast<const float*>(block);
+    read({}, GemmRight{numbers, columns}, GemmRight{numbers + shape.key_numbers(), padded});
   }
-  const auto* numbers = reinterpret_cast<const float*>(block);
-  if (shape.format == BlockFormat::kInt8) {
-    ExpandInt8(shape, block, scratch);
-    numbers = scratch;
-  }
-  ReadParts(shape, GemmRight{numbers, columns}, GemmRight{numbers + shape.key_numbers(), padded}, count, queries,
-            groups, gates, rest);
 }
 
 void FromHalfImpl(const uint16_t* from, size_t count, float* to) {
@@ -242,8 +264,7 @@ void LoadBlock(const BlockShape& shape, const std::byte* block, size_t tokens, s
 
 void ReadBlock(const BlockShape& shape, const std::byte* block, size_t count, const float* queries,
                const RunningGroup* groups, float* gates) {
-  const size_t expanded = shape.format == BlockFormat::kInt8 ? RoundUp(shape.numbers(), 16) : 0;
-  float* scratch = Scratch(expanded + 24 * (shape.padded_columns() + shape.padded_dim()));
+  float* scratch = Scratch(24 * (shape.padded_columns() + shape.padded_dim()));
   HWY_DYNAMIC_DISPATCH(ReadBlockImpl)(shape, block, count, queries, groups, gates, scratch);
 }
 

@@ -45,8 +45,8 @@ int32_t SketchThreshold(size_t wanted, int32_t* maxima);
 
 // The places of all keys of `panels` whose sum reaches SketchThreshold, in that order, for every query; where they are
 // `limit` or more, some of the best of them. Of many panels every eighth tells the threshold, so that keys should not
-// stand in them by what they say. When the panels have been scanned, `refine` may name more: it is given, for every query, what about `best`
-// of the keys so far reach. Only for up to kMostRefined queries.
+// stand in them by what they say. When the panels have been scanned, `refine` may name more: it is given, for every
+// query, what about `best` of the keys so far reach. Only for up to kMostRefined queries.
 inline constexpr size_t kMostRefined = 24;
 struct SketchScan {
   std::span<const uint32_t> panels;

@@ -48,13 +48,12 @@ class HeadReader {
   float scale() const { return scale_; }
   const float* Key(size_t m) const { return chunk_.memory[m].k + kv_head_ * chunk_.memory[m].head_stride; }
   const float* Value(size_t m) const { return chunk_.memory[m].v + kv_head_ * chunk_.memory[m].head_stride; }
-  const int32_t* Chosen(size_t head, size_t t) const {
-    return chunk_.chosen + (head * chunk_.time + t) * shape_.top_k;
-  }
+  const int32_t* Chosen(size_t head, size_t t) const { return chunk_.chosen + (head * chunk_.time + t) * shape_.top_k; }
 
   // Every query of every head chooses.
   void ChooseAll() {
-    ForEachQuery([&](size_t head, size_t t) { Choose(chunk_.q.Row(0, head, t), const_cast<int32_t*>(Chosen(head, t))); });
+    ForEachQuery(
+        [&](size_t head, size_t t) { Choose(chunk_.q.Row(0, head, t), const_cast<int32_t*>(Chosen(head, t))); });
   }
 
   // Who reads each block, by what was chosen.
@@ -269,10 +268,12 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
     const size_t offset = kv_head * block.gradient_head_stride;
     const float natural = 1 / kLog2E, one = 1;
     for (size_t j = 0; j < stored.columns(); ++j) {
-      AddWeightedRows({1, dim, dim}, &natural, work.dkeys + j * padded, block.dk + offset + j * block.gradient_time_stride);
+      AddWeightedRows({1, dim, dim}, &natural, work.dkeys + j * padded,
+                      block.dk + offset + j * block.gradient_time_stride);
     }
     for (size_t j = 0; j < stored.tokens; ++j) {
-      AddWeightedRows({1, dim, dim}, &one, work.dvalues + j * padded, block.dv + offset + j * block.gradient_time_stride);
+      AddWeightedRows({1, dim, dim}, &one, work.dvalues + j * padded,
+                      block.dv + offset + j * block.gradient_time_stride);
     }
   }
 }

@@ -8,8 +8,8 @@
 
 namespace cairn {
 
-// A block of one KV head as the backward pass streams it: keys transposed, [dim][padded_columns]; values transposed, the
-// same with nothing in the landmark's column; keys, [columns][padded_dim].
+// A block of one KV head as the backward pass streams it: keys transposed, [dim][padded_columns]; values transposed,
+// the same with nothing in the landmark's column; keys, [columns][padded_dim].
 size_t BackwardPackFloats(const BlockShape& shape);
 void PackForBackward(const BlockShape& shape, const float* keys, const float* values, size_t stride, float* pack);
 

@@ -19,14 +19,14 @@ namespace {
 constexpr size_t kCommitBlocks = 64;
 constexpr size_t kCommitShare = 8;  // of the budget: one in so many bytes
 
-size_t BlockBytes(const MemoryIdentity& identity) { return identity.layers * identity.record_bytes(); }
+size_t BlockBytes(const MemoryIdentity& identity) { return identity.records() * identity.record_bytes(); }
 
 // What stays for blocks of the file when everything that must be in RAM is there. Records are wanted a few at a time
 // whatever the budget.
 size_t BlockBudget(const Session& session, size_t ram, size_t reserved) {
   const MemoryFile& file = *session.cache()->file();
   const size_t needed = session.fixed_bytes() + file.table_bytes() + reserved;
-  return std::max(ram > needed ? ram - needed : 0, 64 * file.identity().record_bytes());
+  return std::max(ram > needed ? ram - needed : 0, 64 * file.identity().kv_heads * file.identity().record_bytes());
 }
 
 MemoryIdentity IdentityOf(const InferenceModel& model, const SessionOptions& options) {

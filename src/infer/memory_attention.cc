@@ -552,7 +552,7 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
       return !read;
     });
   }
-  memory.Prefetch(distinct);
+  memory.Prefetch(distinct, unit.kv_head);
   std::vector<RunningGroup>& groups = scratch.groups;
   std::vector<size_t>& cells = scratch.cells;
   for (const int32_t block : distinct) {
@@ -573,9 +573,8 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
     });
     first[static_cast<size_t>(block)] = -1;
     Grow(gates, groups.size());
-    const BlockPin pin = memory.Pin(static_cast<size_t>(block));
-    ReadBlock(options_.block, pin.data() + unit.kv_head * options_.block.bytes(), groups.size(), queries.data(),
-              groups.data(), gates.data());
+    const BlockPin pin = memory.Pin(static_cast<size_t>(block), unit.kv_head);
+    ReadBlock(options_.block, pin.data(), groups.size(), queries.data(), groups.data(), gates.data());
     for (size_t i = 0; i < cells.size(); ++i) gates_[cells[i]] = gates[i];
   }
 }
@@ -597,9 +596,8 @@ void MemoryAttention::ReadAll(const LayerMemory& memory, const Chunk& chunk, con
     }
   }
   for (size_t b = 0; b < memory.size(); ++b) {
-    const BlockPin pin = memory.Pin(b);
-    ReadBlock(options_.block, pin.data() + unit.kv_head * options_.block.bytes(), groups.size(), queries.data(),
-              groups.data(), nullptr);
+    const BlockPin pin = memory.Pin(b, unit.kv_head);
+    ReadBlock(options_.block, pin.data(), groups.size(), queries.data(), groups.data(), nullptr);
   }
 }
 

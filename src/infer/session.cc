@@ -407,9 +407,9 @@ void Session::SaveBlocks(MemoryWriter& writer, std::vector<BlockSpan> spans, con
   float* key = segment.landmarks.data();
   for (size_t b = first; b < first + count; ++b) {
     for (const LayerMemory& layer : layers_) {
-      pins.push_back(layer.Pin(b));
-      segment.records.push_back(pins.back().data());
       for (size_t h = 0; h < heads; ++h, key += model_->config().head_dim) {
+        pins.push_back(layer.Pin(b, h));
+        segment.records.push_back(pins.back().data());
         if (layer.indexed()) layer.landmarks(h).Read(b, key);
       }
     }

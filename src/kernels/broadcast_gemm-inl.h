@@ -35,6 +35,13 @@ HWY_INLINE TileVec LoadRight(const uint16_t* data) {
   return hn::PromoteTo(d, hn::Load(half, reinterpret_cast<const hwy::float16_t*>(data)));
 }
 
+HWY_INLINE TileVec LoadRight(const int8_t* data) {
+  const TileTag d;
+  const hn::Rebind<int8_t, TileTag> bytes;
+  const hn::Rebind<int32_t, TileTag> words;
+  return hn::ConvertTo(d, hn::PromoteTo(words, hn::Load(bytes, data)));
+}
+
 // `store(row, column, sum)` receives each finished vector.
 template <int kRows, int kVecs, class Right, class Store>
 HWY_INLINE void GemmMicro(const GemmLeft& a, const Right& b, const GemmDepth& depth, size_t row, size_t column,

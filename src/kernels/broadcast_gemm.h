@@ -25,6 +25,12 @@ struct GemmRightHalf {
   size_t depth_stride;
 };
 
+// The same with signed bytes, converted as they are read.
+struct GemmRightByte {
+  const int8_t* data;
+  size_t depth_stride;
+};
+
 // The sum runs over `runs` stretches of `length` values of k, `skip` values left out after each.
 struct GemmDepth {
   size_t length;

@@ -83,8 +83,8 @@ BlockCache::Counters BlockCache::counters() const {
   return counters_;
 }
 
-BlockPin BlockCache::Get(size_t layer, size_t block) {
-  const Key key = KeyOf(layer, block);
+BlockPin BlockCache::Get(size_t record, size_t block) {
+  const Key key = KeyOf(record, block);
   std::unique_lock lock(mutex_);
   for (;;) {
     const auto found = entries_.find(key);
@@ -152,20 +152,20 @@ void BlockCache::MakeRoom(size_t bytes) {
   }
 }
 
-void BlockCache::Prefetch(size_t layer, std::span<const uint32_t> blocks) {
+void BlockCache::Prefetch(size_t record, std::span<const uint32_t> blocks) {
   std::vector<uint32_t> missing;
   std::unique_lock lock(mutex_);
   for (const uint32_t block : blocks) {
-    if (entries_.count(KeyOf(layer, block)) == 0) missing.push_back(block);
+    if (entries_.count(KeyOf(record, block)) == 0) missing.push_back(block);
   }
   if (missing.empty()) return;
   const std::shared_ptr<const MemoryFile> file = file_;
   // Other threads get their blocks while the system is asked.
   lock.unlock();
-  std::erase_if(missing, [&](uint32_t block) { return file->RecordIsNear(block, layer); });
+  std::erase_if(missing, [&](uint32_t block) { return file->RecordIsNear(block, record); });
   if (missing.empty()) return;
   lock.lock();
-  for (const uint32_t block : missing) queue_.push_back(KeyOf(layer, block));
+  for (const uint32_t block : missing) queue_.push_back(KeyOf(record, block));
   while (queue_.size() > kMostQueued) queue_.pop_front();
   lock.unlock();
   if (missing.size() == 1) {

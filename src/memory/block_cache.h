@@ -17,20 +17,22 @@
 
 namespace cairn {
 
-// Keeps one layer of one block readable. Move-only.
+// Keeps one KV head of one layer of one block readable. Move-only.
 class BlockPin {
  public:
   BlockPin() = default;
-  explicit BlockPin(std::shared_ptr<const AlignedBuffer<std::byte>> data) : data_(std::move(data)) {}
+  explicit BlockPin(std::shared_ptr<const AlignedBuffer<std::byte>> data, size_t offset = 0)
+      : data_(std::move(data)), offset_(offset) {}
   BlockPin(BlockPin&&) = default;
   BlockPin& operator=(BlockPin&&) = default;
   BlockPin(const BlockPin&) = delete;
   BlockPin& operator=(const BlockPin&) = delete;
 
-  const std::byte* data() const { return data_->data(); }
+  const std::byte* data() const { return data_->data() + offset_; }
 
  private:
   std::shared_ptr<const AlignedBuffer<std::byte>> data_;
+  size_t offset_ = 0;
 };
 
 // Buffers of records that went, to be used again: several threads that allocate and free would make the heap several
@@ -55,10 +57,10 @@ class BlockCache {
   ~BlockCache();
 
   // Throws Error when the record is damaged.
-  BlockPin Get(size_t layer, size_t block);
+  BlockPin Get(size_t record, size_t block);
   // Starts to read what is not here yet and will be asked for now. Not what the system has in RAM: to wake a thread for
   // it takes longer than to copy it.
-  void Prefetch(size_t layer, std::span<const uint32_t> blocks);
+  void Prefetch(size_t record, std::span<const uint32_t> blocks);
 
   // The same file after more was committed to it.
   void Update(std::shared_ptr<const MemoryFile> file);
@@ -83,7 +85,7 @@ class BlockCache {
     size_t place = 0;                                      // on the clock
   };
   using Key = uint64_t;
-  static Key KeyOf(size_t layer, size_t block) { return static_cast<Key>(layer) << 40 | block; }
+  static Key KeyOf(size_t record, size_t block) { return static_cast<Key>(record) << 40 | block; }
 
   std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, std::unique_lock<std::mutex>& lock);
   void MakeRoom(size_t bytes);

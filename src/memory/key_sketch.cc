@@ -125,7 +125,8 @@ KeySketch::KeySketch(const LandmarkPanels& keys, double left_out)
   std::vector<double> values, vectors;
   Eigen(covariance, n, values, vectors);
   double taken = 0;
-  while (rank_ < n && (rank_ < kLeastRank || rank_ % kGroup != 0 || taken < (1 - left_out) * all)) taken += values[rank_++];
+  while (rank_ < n && (rank_ < kLeastRank || rank_ % kGroup != 0 || taken < (1 - left_out) * all))
+    taken += values[rank_++];
   const size_t directions = rank_;
   rank_ = RoundUp(rank_, kGroup);
   directions_.assign(n * rank_, 0.0f);

@@ -103,14 +103,14 @@ std::unique_ptr<LandmarkIndex> MakeInt8Index(LandmarkPanels keys);
 // four best among the landmarks of books and among the clustered random keys of the tests; `--audit` measures it on
 // yours.
 struct HierarchicalOptions {
-  double visited = 0.8;         // leaves that a single query visits at most, as a part of all of them
-  size_t visited_min = 48;      // or so many
-  double visited_first = 0.03;  // those that it visits first, and half of visited_min at least;
-  float reach = 6;              // of the others those that so many deviations above their mean reach the k-th best
+  double visited = 0.8;           // leaves that a single query visits at most, as a part of all of them
+  size_t visited_min = 48;        // or so many
+  double visited_first = 0.03;    // those that it visits first, and half of visited_min at least;
+  float reach = 6;                // of the others those that so many deviations above their mean reach the k-th best
   size_t clustered_from = 65536;  // keys among which leaves are chosen; fewer are all scanned
   double left_out = 0.01;         // part of the keys' variance that sketches may leave out
-  size_t shortlist = 160;       // keys that are looked at again after their sketches
-  size_t shortlist_part = 128;  // and at least one of so many
+  size_t shortlist = 160;         // keys that are looked at again after their sketches
+  size_t shortlist_part = 128;    // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
 

@@ -72,13 +72,13 @@ void LayerMemory::MoveToFile(size_t count, size_t first) {
   blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<ptrdiff_t>(count));
 }
 
-void LayerMemory::Prefetch(std::span<const int32_t> indexes) const {
+void LayerMemory::Prefetch(std::span<const int32_t> indexes, size_t kv_head) const {
   if (cache_ == nullptr) return;
   std::vector<uint32_t> wanted;
   for (const int32_t index : indexes) {
     if (static_cast<size_t>(index) < stored_.size()) wanted.push_back(stored_[static_cast<size_t>(index)]);
   }
-  if (!wanted.empty()) cache_->Prefetch(layer_, wanted);
+  if (!wanted.empty()) cache_->Prefetch(layer_ * kv_heads_ + kv_head, wanted);
 }
 
 void LayerMemory::KeepLatest(size_t limit) {
@@ -101,10 +101,9 @@ void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
   }
   CAIRN_CHECK(unfinished < shape_.columns());
   LocalKeys(shape_.columns());
-  const BlockPin pin = Pin(kept);
   for (size_t h = 0; h < kv_heads_; ++h) {
-    LoadBlock(shape_, pin.data() + h * shape_.bytes(), unfinished, row_floats(), &keys_[h * shape_.dim],
-              &values_[h * shape_.dim]);
+    const BlockPin pin = Pin(kept, h);
+    LoadBlock(shape_, pin.data(), unfinished, row_floats(), &keys_[h * shape_.dim], &values_[h * shape_.dim]);
     if (indexed()) landmarks_[h].Truncate(kept);
   }
   blocks_.resize(kept - std::min(kept, stored_.size()));

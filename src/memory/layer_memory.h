@@ -27,12 +27,13 @@ class LayerMemory {
   size_t size() const { return stored_.size() + blocks_.size(); }
   size_t forgotten() const { return forgotten_; }
   size_t total() const { return forgotten_ + size(); }
-  // One block, all KV heads, [kv_head][shape().bytes()].
-  BlockPin Pin(size_t index) const {
-    return index < stored_.size() ? cache_->Get(layer_, stored_[index]) : BlockPin(blocks_[index - stored_.size()]);
+  // One KV head of a block, shape().bytes().
+  BlockPin Pin(size_t index, size_t kv_head) const {
+    return index < stored_.size() ? cache_->Get(layer_ * kv_heads_ + kv_head, stored_[index])
+                                  : BlockPin(blocks_[index - stored_.size()], kv_head * shape_.bytes());
   }
   // Starts to read blocks that are not in RAM.
-  void Prefetch(std::span<const int32_t> indexes) const;
+  void Prefetch(std::span<const int32_t> indexes, size_t kv_head) const;
   // Only of blocks with landmarks, and with an index.
   bool indexed() const { return !landmarks_.empty(); }
   const LandmarkIndex& index(size_t kv_head) const { return *landmarks_[kv_head]; }
@@ -73,7 +74,7 @@ class LayerMemory {
   std::shared_ptr<BlockCache> cache_;  // null: no file
   size_t layer_ = 0;                   // in the file
   std::vector<uint32_t> stored_;       // blocks in the file, before those in RAM
-  std::vector<Data> blocks_;
+  std::vector<Data> blocks_;           // [kv_head][shape().bytes()] each
   size_t forgotten_ = 0;
   std::vector<OwnedLandmarkIndex> landmarks_;  // one a KV head, or none
   size_t unfinished_ = 0;

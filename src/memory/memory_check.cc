@@ -40,7 +40,7 @@ class DamageScan {
 
   const MemoryIdentity& identity() const { return identity_; }
 
-  using Records = std::vector<std::vector<std::byte>>;  // [block][layer], of one segment
+  using Records = std::vector<std::vector<std::byte>>;  // [block][record], of one segment
   MemoryCheck Walk(const std::function<void(const ScannedSegment&, const Records&)>& each) {
     MemoryCheck check;
     int slots = 0;
@@ -98,21 +98,22 @@ class DamageScan {
     part(places.tokens, segment.tokens, header.blocks * identity_.block.tokens, header.tokens_checksum, "tokens");
     part(places.landmarks, segment.landmarks, header.blocks * identity_.landmark_floats(), header.landmarks_checksum,
          "landmarks");
-    part(places.table, segment.table, header.blocks * identity_.layers, header.table_checksum, "checksums");
+    const size_t each_block = identity_.records();
+    part(places.table, segment.table, header.blocks * each_block, header.table_checksum, "checksums");
     // One at a time unless somebody wants them all.
-    Records records(each ? header.blocks * identity_.layers : 1, std::vector<std::byte>(identity_.record_bytes()));
+    Records records(each ? header.blocks * each_block : 1, std::vector<std::byte>(identity_.record_bytes()));
     for (size_t b = 0; b < header.blocks; ++b) {
       bool good = segment.whole_parts;
-      for (size_t l = 0; l < identity_.layers; ++l) {
-        const size_t index = b * identity_.layers + l;
+      for (size_t r = 0; r < each_block; ++r) {
+        const size_t index = b * each_block + r;
         std::vector<std::byte>& record = records[each ? index : 0];
         const bool readable =
             ReadAt(fd_, name_, header.offset + places.records + index * record.size(), record.data(), record.size());
         if (!segment.whole_parts || (readable && Hash(record.data(), record.size()) == segment.table[index])) continue;
         good = false;
-        check.damages.push_back(
-            {fmt::format("segment {}: record of block {}, layer {}", header.sequence, header.first_block + b, l),
-             header.first_block + b, 1});
+        check.damages.push_back({fmt::format("segment {}: record of block {}, layer {}, head {}", header.sequence,
+                                             header.first_block + b, r / identity_.kv_heads, r % identity_.kv_heads),
+                                 header.first_block + b, 1});
       }
       segment.block_is_good.push_back(good);
       check.good_blocks += good;
@@ -134,7 +135,7 @@ size_t RepairMemory(const std::filesystem::path& from, const std::filesystem::pa
   DamageScan scan(from);
   MemoryWriter writer(to, scan.identity());
   if (writer.blocks() != 0) Fail("'{}' exists and is not empty; name a new file for the repaired memory", to.string());
-  const size_t layers = scan.identity().layers;
+  const size_t each_block = scan.identity().records();
   const size_t length = scan.identity().block.tokens;
   const size_t floats = scan.identity().landmark_floats();
   size_t lost = 0;
@@ -155,7 +156,7 @@ size_t RepairMemory(const std::filesystem::path& from, const std::filesystem::pa
                          segment.tokens.begin() + static_cast<ptrdiff_t>((b + 1) * length));
       good.landmarks.insert(good.landmarks.end(), segment.landmarks.begin() + static_cast<ptrdiff_t>(b * floats),
                             segment.landmarks.begin() + static_cast<ptrdiff_t>((b + 1) * floats));
-      for (size_t l = 0; l < layers; ++l) good.records.push_back(records[b * layers + l].data());
+      for (size_t r = 0; r < each_block; ++r) good.records.push_back(records[b * each_block + r].data());
     }
     good.sources = sources;
     writer.Commit(good);

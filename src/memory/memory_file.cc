@@ -18,7 +18,7 @@ using namespace memory_layout;
 struct MemoryFile::Segment {
   SegmentHeader header;
   Places places;
-  std::vector<uint64_t> table;  // checksums of records, [block][layer]
+  std::vector<uint64_t> table;  // checksums of records, [block][record]
 };
 
 MemoryFile::MemoryFile(const std::filesystem::path& path) : name_(path.string()) {
@@ -55,7 +55,7 @@ MemoryFile::~MemoryFile() { close(fd_); }
 size_t MemoryFile::commits() const { return segments_.size(); }
 
 size_t MemoryFile::table_bytes() const {
-  return blocks_ * (sizeof(BlockSpan) + identity_.layers * sizeof(uint64_t)) + segments_.size() * sizeof(Segment);
+  return blocks_ * (sizeof(BlockSpan) + identity_.records() * sizeof(uint64_t)) + segments_.size() * sizeof(Segment);
 }
 
 void MemoryFile::ReadSegments() {
@@ -99,7 +99,7 @@ void MemoryFile::ReadSegments() {
     part(segment.places.spans, spans.data(), spans.size() * sizeof(BlockSpan), header.spans_checksum,
          "sources of blocks");
     spans_.insert(spans_.end(), spans.begin(), spans.end());
-    segment.table.resize(header.blocks * identity_.layers);
+    segment.table.resize(header.blocks * identity_.records());
     part(segment.places.table, segment.table.data(), segment.table.size() * sizeof(uint64_t), header.table_checksum,
          "checksums");
     if (entry == fresh.back()) {
@@ -172,29 +172,30 @@ void MemoryFile::ReadLandmarks(size_t first, size_t count, std::vector<float>& k
   }
 }
 
-size_t MemoryFile::RecordIndex(const Segment& segment, size_t block, size_t layer) const {
-  CAIRN_CHECK(layer < identity_.layers);
-  return (block - segment.header.first_block) * identity_.layers + layer;
+size_t MemoryFile::RecordIndex(const Segment& segment, size_t block, size_t record) const {
+  CAIRN_CHECK(record < identity_.records());
+  return (block - segment.header.first_block) * identity_.records() + record;
 }
 
-uint64_t MemoryFile::RecordOffset(const Segment& segment, size_t block, size_t layer) const {
-  return segment.header.offset + segment.places.records + RecordIndex(segment, block, layer) * identity_.record_bytes();
+uint64_t MemoryFile::RecordOffset(const Segment& segment, size_t block, size_t record) const {
+  return segment.header.offset + segment.places.records +
+         RecordIndex(segment, block, record) * identity_.record_bytes();
 }
 
-void MemoryFile::ReadRecord(size_t block, size_t layer, std::byte* out) const {
+void MemoryFile::ReadRecord(size_t block, size_t record, std::byte* out) const {
   const Segment& segment = SegmentOf(block);
   const size_t bytes = identity_.record_bytes();
-  if (!ReadAt(fd_, name_, RecordOffset(segment, block, layer), out, bytes) ||
-      Hash(out, bytes) != segment.table[RecordIndex(segment, block, layer)]) {
-    Fail("'{}': layer {} of block {} is damaged; run cairn verify --repair", name_, layer, block);
+  if (!ReadAt(fd_, name_, RecordOffset(segment, block, record), out, bytes) ||
+      Hash(out, bytes) != segment.table[RecordIndex(segment, block, record)]) {
+    Fail("'{}': layer {} of block {} is damaged; run cairn verify --repair", name_, record / identity_.kv_heads, block);
   }
 }
 
-bool MemoryFile::RecordIsNear(size_t block, size_t layer) const {
+bool MemoryFile::RecordIsNear(size_t block, size_t record) const {
   // Its last byte: where that is in RAM the pages before it mostly are. Not every file system can tell.
   char last = 0;
   const iovec to{&last, 1};
-  const auto offset = static_cast<off_t>(RecordOffset(SegmentOf(block), block, layer) + identity_.record_bytes() - 1);
+  const auto offset = static_cast<off_t>(RecordOffset(SegmentOf(block), block, record) + identity_.record_bytes() - 1);
   return preadv2(fd_, &to, 1, offset, RWF_NOWAIT) == 1;
 }
 

@@ -21,7 +21,9 @@ struct MemoryIdentity {
   size_t kv_heads = 0;
   BlockShape block;  // with landmark
 
-  size_t record_bytes() const { return kv_heads * block.bytes(); }  // one layer of one block
+  // A record is one KV head of one layer of one block: what a query reads. Record layer * kv_heads + head of a block.
+  size_t record_bytes() const { return block.bytes(); }
+  size_t records() const { return layers * kv_heads; }  // of a block
   size_t landmark_floats() const { return layers * kv_heads * block.dim; }
   bool operator==(const MemoryIdentity&) const = default;
 };
@@ -67,10 +69,10 @@ class MemoryFile {
   void ReadAllTokens(const std::vector<uint32_t>& blocks, std::vector<int32_t>& tokens) const;
   // Landmark keys of blocks [first, first + count), appended to `keys`.
   void ReadLandmarks(size_t first, size_t count, std::vector<float>& keys) const;
-  // One layer of one block, checked. Throws Error when it is damaged.
-  void ReadRecord(size_t block, size_t layer, std::byte* out) const;
+  // One record of one block, checked. Throws Error when it is damaged.
+  void ReadRecord(size_t block, size_t record, std::byte* out) const;
   // Whether the system seems to hold it in RAM already: reading it is then a copy, and waits for no disk.
-  bool RecordIsNear(size_t block, size_t layer) const;
+  bool RecordIsNear(size_t block, size_t record) const;
 
  private:
   struct Segment;
@@ -78,8 +80,8 @@ class MemoryFile {
   MemoryFile(const MemoryFile& other);
   void ReadSegments();
   const Segment& SegmentOf(size_t block) const;
-  size_t RecordIndex(const Segment& segment, size_t block, size_t layer) const;
-  uint64_t RecordOffset(const Segment& segment, size_t block, size_t layer) const;
+  size_t RecordIndex(const Segment& segment, size_t block, size_t record) const;
+  uint64_t RecordOffset(const Segment& segment, size_t block, size_t record) const;
 
   std::string name_;
   int fd_ = -1;

@@ -19,7 +19,7 @@ constexpr uint64_t kFileMagic = 0x314d454d4e524143;      // "CARNMEM1"
 constexpr uint64_t kSegmentMagic = 0x31474553'4e524143;  // "CARNSEG1"
 constexpr uint64_t kFooterMagic = 0x31444e45'4e524143;   // "CARNEND1"
 constexpr uint64_t kSlotMagic = 0x3154494d'4e524143;     // "CARNMIT1"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;                         // 1 had one record for all KV heads of a layer
 constexpr uint64_t kSlotOffset[2] = {kPage, 2 * kPage};  // the two commit slots, each on a page of its own
 constexpr uint64_t kFirstSegment = 3 * kPage;
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
@@ -78,8 +78,8 @@ struct Places {
     tokens = align(spans + blocks * sizeof(BlockSpan));
     landmarks = align(tokens + blocks * identity.block.tokens * sizeof(int32_t));
     table = align(landmarks + blocks * identity.landmark_floats() * sizeof(float));
-    records = RoundUp(table + blocks * identity.layers * sizeof(uint64_t), kPage);
-    footer = align(records + blocks * identity.layers * identity.record_bytes());
+    records = RoundUp(table + blocks * identity.records() * sizeof(uint64_t), kPage);
+    footer = align(records + blocks * identity.records() * identity.record_bytes());
     end = RoundUp(footer + sizeof(SegmentFooter), kPage);
   }
 };

@@ -98,7 +98,7 @@ void MemoryWriter::Commit(const MemorySegment& segment) {
   const size_t count = segment.spans.size();
   CAIRN_CHECK(segment.tokens.size() == count * identity_.block.tokens);
   CAIRN_CHECK(segment.landmarks.size() == count * identity_.landmark_floats());
-  CAIRN_CHECK(segment.records.size() == count * identity_.layers);
+  CAIRN_CHECK(segment.records.size() == count * identity_.records());
   const std::string meta = SourcesToJson(segment.sources);
   const Places places(identity_, count, meta.size());
   std::vector<uint64_t> table;
