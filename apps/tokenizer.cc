@@ -43,6 +43,9 @@ void AddTrain(CLI::App& parent) {
   verb->add_option("--vocab", options->training.vocab_size, "Number of tokens, bytes and <landmark> included")
       ->capture_default_str();
   verb->add_option("-o,--output", options->output, "The model file to write")->required();
+  verb->add_option("--digits", options->training.digits, "Most digits of a token; numbers are cut from the left")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3));
   verb->add_option("--coverage", options->training.character_coverage, "Share of all characters that get a token")
       ->capture_default_str();
   verb->add_option("--sample", options->max_megabytes, "Of more text than this many MB a sample is taken")

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/random.h"
 #include "train/engine.h"
@@ -53,11 +55,33 @@ double LossOfRepeated(const ModelConfig& config) {
 
 TEST(InitialWeights, CopyingCopiesBeforeAnyTraining) {
   for (const RotaryLayout layout : {RotaryLayout::kHalf, RotaryLayout::kInterleaved}) {
-    ModelConfig config = Config("copying"), random = Config("random");
-    config.rotary_layout = random.rotary_layout = layout;
-    EXPECT_LT(LossOfRepeated(config), 1.0);
-    EXPECT_GT(LossOfRepeated(random), 5.0);
+    for (const bool tied : {true, false}) {
+      ModelConfig config = Config("copying"), random = Config("random");
+      config.rotary_layout = random.rotary_layout = layout;
+      config.tie_word_embeddings = random.tie_word_embeddings = tied;
+      EXPECT_LT(LossOfRepeated(config), 1.0);
+      EXPECT_GT(LossOfRepeated(random), 5.0);
+    }
   }
+}
+
+// What stands in the stream for a token at the input is not read as the token to be written.
+TEST(InitialWeights, UntiedEmbeddingsDoNotRepeatTheLastToken) {
+  ModelConfig config = Config("copying");
+  config.tie_word_embeddings = false;
+  ParameterLayout layout(config);
+  Parameters weights(layout);
+  InitialiseParameters(config, 3, weights);
+  const std::span<const float> in = weights.Get("model.embed_tokens.weight"), out = weights.Get("lm_head.weight");
+  double same = 0, size = 0;
+  for (size_t id = 0; id < config.vocab_size; ++id) {
+    for (size_t j = 0; j < config.hidden_size; ++j) {
+      const size_t at = id * config.hidden_size + j;
+      same += static_cast<double>(in[at]) * static_cast<double>(out[at]);
+      size += static_cast<double>(out[at]) * static_cast<double>(out[at]);
+    }
+  }
+  EXPECT_LT(std::abs(same), 0.1 * size);
 }
 
 TEST(InitialWeights, WhatCannotBeginWithCopyingIsRefused) {

@@ -252,6 +252,37 @@ TEST_F(RecallRowsTest, MixedRowsExchangeTheirTexts) {
   EXPECT_GT(from_others, 0u);
 }
 
+TEST_F(RecallRowsTest, FactsAreCutByTheEndsOfBlocks) {
+  const std::vector<int32_t> text = [&] {
+    std::vector<int32_t> tokens(401);
+    dataset_->Read(100, tokens);
+    return tokens;
+  }();
+  // Answers whose tokens, or whose last token before the value, stand in two blocks.
+  const auto cut = [&](double part, size_t& answers) {
+    RecallConfig config;
+    config.facts = 3;
+    config.cut = part;
+    const RecallRows rows(*dataset_, tokenizer_, options_, config);
+    size_t count = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+      Random random(seed);
+      const RecallRows::Row row = rows.Make(text, false, random);
+      for (size_t i = 1; i < row.tokens.size(); ++i) {
+        const int32_t source = row.sources[i][0];
+        if (source == RecallRows::kNoSource) continue;
+        ++answers;
+        count += static_cast<size_t>(source) % options_.block_length == 0;
+      }
+    }
+    return count;
+  };
+  size_t some = 0, many = 0;
+  const size_t by_chance = cut(0, some), wanted = cut(1, many);
+  EXPECT_GT(some, 200u);
+  EXPECT_GT(2 * wanted * some, 3 * by_chance * many);
+}
+
 TEST_F(RecallRowsTest, AnEchoOfNoiseHasNothingOfTheText) {
   RecallConfig config;
   config.noise = 1;

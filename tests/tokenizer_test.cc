@@ -270,6 +270,34 @@ TEST(Training, ReservesTheLandmarkAndIsLossless) {
   EXPECT_EQ(LoadTokenizer(scratch.path())->fingerprint(), tokenizer->fingerprint());
 }
 
+TEST(Training, NumbersInPiecesOfSeveralDigits) {
+  const ScratchDirectory scratch;
+  WriteFileAtomically(scratch / "corpus.txt", SmallCorpus());
+  TokenizerTraining options;
+  options.files = {scratch / "corpus.txt"};
+  options.vocab_size = 1430;
+  options.digits = 3;
+  const auto tokenizer = TrainTokenizer(options);
+  const auto pieces = [&](const std::string& text) {
+    std::vector<std::string> list;
+    for (const int32_t id : tokenizer->EncodeMiddle(text)) list.push_back(tokenizer->TokenBytes(id));
+    return list;
+  };
+  EXPECT_EQ(pieces(" 2226507"), (std::vector<std::string>{" ", "222", "650", "7"}));
+  EXPECT_EQ(pieces("a42b007"), (std::vector<std::string>{"a", "42", "b", "007"}));
+  EXPECT_EQ(pieces("49357."), (std::vector<std::string>{"493", "57", "."}));
+  EXPECT_EQ(*tokenizer->landmark(), 1429);
+  for (const std::string& text : HardTexts()) ExpectLossless(*tokenizer, text);
+  // The same as the library on the model that is saved.
+  tokenizer->Save(scratch.path());
+  sentencepiece::SentencePieceProcessor library;
+  ASSERT_TRUE(library.Load((scratch / "tokenizer.model").string()).ok());
+  const std::string text = SmallCorpus() + " 1 12 123 1234 12345 123456 1234567 0000 a1b22c333d4444";
+  std::vector<int> expected;
+  ASSERT_TRUE(library.Encode(text, &expected).ok());
+  EXPECT_EQ(tokenizer->Encode(text), expected);
+}
+
 TEST(Training, Complains) {
   const ScratchDirectory scratch;
   EXPECT_THROW(TrainSmall(scratch, 260), Error);
@@ -280,6 +308,12 @@ TEST(Training, Complains) {
   EXPECT_THROW(TrainTokenizer(options), Error);
   options.files = {scratch / "corpus.txt"};
   options.character_coverage = 0;
+  EXPECT_THROW(TrainTokenizer(options), Error);
+  options.character_coverage = 1;
+  options.digits = 4;
+  EXPECT_THROW(TrainTokenizer(options), Error);
+  options.digits = 3;
+  options.vocab_size = 1360;  // all taken by numbers and bytes
   EXPECT_THROW(TrainTokenizer(options), Error);
 }
 

@@ -24,6 +24,7 @@ struct Insert {
   size_t fact = kNoFact;                    // that is stated or asked for
   Sources in_statement = kNone;  // of a question about a fact: tokens of the statement that the answer begins at
   size_t quoted = 0;             // of a question about the text: the token of the text that it begins at
+  size_t break_at = 0;           // of a statement: a block is to end before this token; 0: wherever it falls
 };
 
 // The first two places of one sequence in another.
@@ -101,13 +102,19 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
     Insert statement;
     statement.tokens = tokenizer_->EncodeMiddle((lines ? "\n" : " ") + facts[i].statement + (lines ? "\n" : ""));
     statement.fact = i;
+    const Tokens answer = tokenizer_->EncodeMiddle(facts[i].answer);
+    if (config_.cut > 0 && random.Uniform() < config_.cut) {
+      // Near the value or inside it.
+      const int32_t value = std::max(PlacesOf(answer, statement.tokens)[0], 0);
+      const int64_t at = value - 4 + static_cast<int64_t>(random.Below(answer.size() + 4));
+      statement.break_at = static_cast<size_t>(std::max<int64_t>(at, 1));
+    }
     statements.push_back(std::move(statement));
     if (i >= asked) continue;
     Insert question;
     question.fact = i;
     question.tokens = tokenizer_->EncodeMiddle((random.Uniform() < 0.7 ? "\n" : " ") + facts[i].question);
     question.answer_begin = question.tokens.size();
-    const Tokens answer = tokenizer_->EncodeMiddle(facts[i].answer);
     question.in_statement = PlacesOf(answer, statements.back().tokens);
     // What a question says again after its mark can be known, and read, as the answer is.
     for (int32_t& place = question.in_statement[0]; place > 0 && question.answer_begin > 0; --place) {
@@ -216,6 +223,12 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
   row.sources.assign(size, kNone);
   for (const Insert& insert : inserts) {
     take(insert.cut);
+    if (insert.break_at > 0 && options_.block_length > 0) {
+      // More of the text goes before it, so that a block ends there.
+      const size_t over = (row.tokens.size() + insert.break_at) % options_.block_length;
+      const size_t until = filler_place.size() + (options_.block_length - over) % options_.block_length;
+      if (until <= filler.size() && outside(until) == until) take(until);
+    }
     const bool asks = insert.answer_end > 0;
     if (!asks) fact_place[insert.fact] = here();
     for (size_t i = 0; i < insert.tokens.size(); ++i) {

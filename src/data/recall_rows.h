@@ -16,6 +16,7 @@ struct RecallConfig {
   double text_targets = 1;  // part of the targets that carry loss where the text is no answer; answers always do
   double simple = 0;        // part of those rows that are easy: numbers alone, all asked for, in one form
   double echo = 0;          // part of those rows that repeat their own passages, near or far
+  double cut = 0;           // part of the facts that the end of a block cuts, in their value or right before it
   double noise = 0;         // part of the echoes that repeat tokens drawn at random instead of text
   // Part of the steps in which the texts of a batch's rows are shuffled piece by piece: what a row speaks of then tells
   // nothing about where its facts are.

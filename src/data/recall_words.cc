@@ -8,10 +8,16 @@
 namespace cairn {
 
 WordList::WordList(const TokenDataset& dataset, const Tokenizer& tokenizer) {
-  constexpr uint64_t kSample = 1'500'000;
-  std::vector<int32_t> ids(std::min(dataset.token_count(), kSample));
-  dataset.Read(0, ids);
-  const std::string text = tokenizer.DecodeMiddle(ids);
+  // Pieces of the whole text, so that every book gives words.
+  constexpr uint64_t kSample = 6'000'000, kPieces = 48;
+  const uint64_t total = dataset.token_count(), size = std::min(total, kSample) / kPieces;
+  std::string text;
+  for (uint64_t piece = 0; piece < kPieces; ++piece) {
+    std::vector<int32_t> ids(size);
+    dataset.Read((total - size) / (kPieces - 1) * piece, ids);
+    text += tokenizer.DecodeMiddle(ids);
+    text += '\n';
+  }
   std::map<std::string, size_t> lower, upper;
   std::string word;
   for (const char c : text) {

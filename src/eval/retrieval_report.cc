@@ -51,6 +51,7 @@ Json ToJson(const TrialResult& result) {
     out["found"] = result.found;
     out["local"] = result.local;
     out["heads"] = result.heads;
+    out["cut"] = result.cut;
     out["heads_found"] = result.heads_found;
     out["share_mean"] = result.share_mean;
     out["share_max"] = result.share_max;
@@ -78,6 +79,7 @@ TrialResult TrialFromJson(const nlohmann::json& json, const std::string& where) 
       json.at("found").get_to(result.found);
       json.at("local").get_to(result.local);
       json.at("heads").get_to(result.heads);
+      result.cut = json.value("cut", false);  // older results have none
       json.at("heads_found").get_to(result.heads_found);
       json.at("share_mean").get_to(result.share_mean);
       json.at("share_max").get_to(result.share_max);

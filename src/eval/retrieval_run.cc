@@ -86,6 +86,13 @@ void RetrievalRunner::NoteChoice(const Session& session, const Prompt& prompt, T
     if (token >= last_chunk) result.local = true;
     blocks.insert(token / length);
   }
+  // Places of the value are runs of tokens; the first one that is whole can be read at once.
+  result.cut = true;
+  for (size_t i = 0, first = 0; i < prompt.value_tokens.size(); ++i) {
+    if (i + 1 < prompt.value_tokens.size() && prompt.value_tokens[i + 1] == prompt.value_tokens[i] + 1) continue;
+    if (prompt.value_tokens[first] / length == prompt.value_tokens[i] / length) result.cut = false;
+    first = i + 1;
+  }
   const size_t heads = model_->config().num_attention_heads;
   const std::vector<ChunkReads>& layers = session.LastChunkReads();
   const size_t first_layer = layers.size() > 1 ? 1 : 0;

@@ -26,6 +26,7 @@ struct TrialResult {
   bool landmarks = false;  // the rest is of landmark attention alone
   bool local = false;
   bool found = false;
+  bool cut = false;                      // a block ends inside the value, wherever the fact states it
   size_t heads = 0, heads_found = 0;     // of all layers that count; that read the block
   double share_mean = 0, share_max = 0;  // of the attention that the block got: over those heads, of the best head
   double attended = 0;                   // positions that a row attends to, mean over all rows of the prompt

@@ -30,7 +30,9 @@ struct Room {
 
 // Puts a small machine that copies into random weights. The stream has a room for each thing that a token knows: a
 // number that every token has, so that queries and keys can depend on the position alone; one that only landmarks have;
-// the token; the three before it; and the words of its block, once to ask by and once to be found by.
+// the token; the three before it; the words of its block, once to ask by and once to be found by; and what is to be
+// written next. With tied embeddings the last is the token's own room, and the token itself stands there too: such a
+// model tends to write a token twice.
 class CopyingWeights {
  public:
   CopyingWeights(const ModelConfig& config, Random& random, Parameters& parameters)
@@ -57,18 +59,31 @@ class CopyingWeights {
       const auto size = static_cast<size_t>(share * static_cast<double>(width_ - 2));
       return Room{std::exchange(at, at + size), size};
     };
-    token_ = take(0.34);
-    before_ = {take(0.155), take(0.095), take(0.065)};
-    asks_ = take(0.17);
-    holds_ = take(0.17);
+    if (config.tie_word_embeddings) {
+      token_ = next_ = take(0.34);
+      before_ = {take(0.155), take(0.095), take(0.065)};
+      asks_ = take(0.17);
+      holds_ = take(0.17);
+    } else {
+      token_ = take(0.24);
+      next_ = take(0.24);
+      before_ = {take(0.115), take(0.09), take(0.065)};
+      asks_ = take(0.12);
+      holds_ = take(0.12);
+    }
     // Of a head's slow numbers, so many compare each of the places before and the words. One is for landmarks as such.
     size_t first = 0;
     const auto compare = [&](const Room& room, double share) {
       const size_t count = std::min(room.size, static_cast<size_t>(share * static_cast<double>(slow_.size() - 1)));
       return Room{std::exchange(first, first + count), count};
     };
-    matches_ = {compare(before_[0], 0.3), compare(before_[1], 0.17), compare(before_[2], 0.09)};
-    words_ = compare(holds_, 0.44);
+    if (config.tie_word_embeddings) {
+      matches_ = {compare(before_[0], 0.3), compare(before_[1], 0.17), compare(before_[2], 0.09)};
+      words_ = compare(holds_, 0.44);
+    } else {
+      matches_ = {compare(before_[0], 0.28), compare(before_[1], 0.18), compare(before_[2], 0.13)};
+      words_ = compare(holds_, 0.41);
+    }
   }
 
   void Write() {
@@ -78,6 +93,15 @@ class CopyingWeights {
       embedding.At(id, 0) = static_cast<float>(kConstant);
       embedding.At(id, 1) =
           static_cast<int32_t>(id) == config_.landmark.landmark_id ? static_cast<float>(kConstant) : 0;
+    }
+    if (!config_.tie_word_embeddings) {
+      Matrix head{parameters_.Get("lm_head.weight"), width_};
+      for (size_t id = 0; id < config_.vocab_size; ++id) {
+        for (size_t j = 0; j < width_; ++j) head.At(id, j) *= kQuiet;
+        for (size_t i = 0; i < next_.size; ++i) {
+          head.At(id, next_.begin + i) += static_cast<float>(kWritten) * embedding.At(id, token_.begin + i);
+        }
+      }
     }
     for (size_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       for (float& x : parameters_.Get(fmt::format("model.layers.{}.mlp.down_proj.weight", layer))) x *= kQuiet;
@@ -108,14 +132,17 @@ class CopyingWeights {
         Look(k, head, 0);
         Take(v, head, 0, token_);
       }
-      // The tokens one and two places back.
+      // The tokens one and two places back. Landmarks have the last two of the block before theirs: the block that goes
+      // on after the same words can be chosen by them, where a block's end cuts what is read.
       for (size_t back = 1; back <= 2; ++back) {
         Look(q, back - 1, back);
+        LookAtBlockBefore(q, k, back - 1, back, kTail);
         Bring(o, back - 1, 0, before_[back - 1], 1);
       }
       // Landmarks look at no place in particular and so hold a little of every word of their block; other tokens hold
       // themselves alone. By the next head all tokens have the words before them to ask by.
       Look(q, group, 0);
+      LookAtBlockBefore(q, k, group, 0, kHeldBefore);
       Bring(o, group, before_[0].size, holds_, kHeld);
       Bring(o, group + 1, before_[0].size, asks_, kAsked);
     } else if (layer == 1) {
@@ -123,6 +150,7 @@ class CopyingWeights {
       Look(k, 0, 0);
       Take(v, 0, 0, before_[0]);
       Look(q, 0, 2);
+      LookAtBlockBefore(q, k, 0, 2, kTail);
       Bring(o, 0, 0, before_[2], 1);
     } else {
       // What stands after the same three tokens, in a block that holds the same words.
@@ -140,7 +168,7 @@ class CopyingWeights {
         }
         Read(q, head, words_, asks_, 1);
         q.At(head * dim_ + slow_.back(), 0) += static_cast<float>(1 / Seen(kConstant));
-        Bring(o, head, 0, token_, kCopied);
+        Bring(o, head, 0, next_, kCopied);
       }
     }
   }
@@ -158,6 +186,37 @@ class CopyingWeights {
         if (query) matrix.At(head * dim_ + number, 1) -= static_cast<float>(length * part);
       }
     }
+  }
+
+  // Landmarks give that share of their attention to the block before theirs, where local layers see it: to its token
+  // `back` places before its end, or to all of them alike where `back` is 0.
+  void LookAtBlockBefore(Matrix& q, Matrix& k, size_t head, size_t back, double share) {
+    const LandmarkConfig& landmark = config_.landmark;
+    if (landmark.attention != AttentionKind::kLandmark || landmark.local_blocks == 0) return;
+    const auto tokens = static_cast<double>(landmark.block_length);
+    // The landmark of the block before is tokens + 1 places back, the block's last token one more.
+    const double place = tokens + 1 + static_cast<double>(back);
+    const auto score = [&](double distance) {
+      double sum = 0;
+      for (const auto& [pair, frequency] : fast_) sum += back == 0 ? 0 : std::cos(frequency * (place - distance));
+      return kLandmarkSharp * sum;
+    };
+    double own = 0;
+    for (double distance = 1; distance <= tokens; ++distance) own += std::exp(score(distance));
+    const double favour = std::log(share / (1 - share) * own) - score(tokens + 1);
+    const double root = std::sqrt(static_cast<double>(dim_)), seen = Seen(kConstant);
+    if (back > 0) {
+      // Beside keys of `kSharp`, which Look made.
+      const double length = kLandmarkSharp * std::sqrt(root / kSharp) / seen;
+      for (const auto& [pair, frequency] : fast_) {
+        q.At(head * dim_ + Even(pair), 1) += static_cast<float>(length * std::cos(place * frequency));
+        q.At(head * dim_ + Odd(pair), 1) -= static_cast<float>(length * std::sin(place * frequency));
+      }
+    }
+    // One slow number of the keys tells landmarks from tokens, and only landmarks ask for it.
+    const size_t kv_head = head / (config_.num_attention_heads / config_.num_key_value_heads);
+    k.At(kv_head * dim_ + slow_.back(), 1) = static_cast<float>(std::sqrt(root) / seen);
+    q.At(head * dim_ + slow_.back(), 1) += static_cast<float>(favour * std::sqrt(root) / seen);
   }
 
   // What the first layer's norm makes of a number of an embedding.
@@ -191,7 +250,9 @@ class CopyingWeights {
   static constexpr double kSharp = 8;       // score of the place looked at, per fast pair
   static constexpr std::array<double, 3> kMatches = {1.8, 1.5, 1.3};
   static constexpr double kHolds = 3, kFavour = 2;
+  static constexpr double kWritten = 1;  // the output's embedding, to the input's
   static constexpr double kCopied = 0.7, kHeld = 0.8, kAsked = 4;
+  static constexpr double kLandmarkSharp = 3, kTail = 0.5, kHeldBefore = 0.2;
   static constexpr float kQuiet = 0.05f;  // what is left of random weights
 
   const ModelConfig& config_;
@@ -200,7 +261,7 @@ class CopyingWeights {
   Parameters& parameters_;
   std::vector<size_t> slow_;                     // numbers of a head
   std::vector<std::pair<size_t, double>> fast_;  // pairs and their frequencies
-  Room token_, asks_, holds_;                    // of the stream
+  Room token_, next_, asks_, holds_;             // of the stream
   std::array<Room, 3> before_;
   std::array<Room, 3> matches_;  // of slow_
   Room words_;

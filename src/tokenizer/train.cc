@@ -2,6 +2,7 @@
 
 #include <sentencepiece_trainer.h>
 
+#include <iterator>
 #include <optional>
 #include <unordered_map>
 
@@ -81,19 +82,31 @@ class LineFeeder : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
+// All strings of 2 to `digits` digits, with commas between them.
+std::string Numbers(int digits) {
+  std::string list;
+  for (int length = 2, count = 100; length <= digits; ++length, count *= 10) {
+    for (int number = 0; number < count; ++number) fmt::format_to(std::back_inserter(list), "{:0{}},", number, length);
+  }
+  if (!list.empty()) list.pop_back();
+  return list;
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> TrainTokenizer(const TokenizerTraining& options) {
-  if (options.vocab_size <= kReserved || options.vocab_size > 1 << 20) {
+  if (options.digits < 1 || options.digits > 3) Fail("a token has 1 to 3 digits, not {}", options.digits);
+  const int reserved = kReserved + (options.digits > 1 ? 100 : 0) + (options.digits > 2 ? 1000 : 0);
+  if (options.vocab_size <= reserved || options.vocab_size > 1 << 20) {
     Fail("a vocabulary of {} is not possible; {} ids are reserved, and at most {} make sense", options.vocab_size,
-         kReserved, 1 << 20);
+         reserved, 1 << 20);
   }
   if (!(options.character_coverage > 0 && options.character_coverage <= 1)) {
     Fail("character coverage {} is not in (0, 1]", options.character_coverage);
   }
   LineFeeder feeder(options);
   if (feeder.done()) Fail("there is no text to train a tokenizer on");
-  const std::unordered_map<std::string, std::string> arguments = {
+  std::unordered_map<std::string, std::string> arguments = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(options.vocab_size - 1)},  // the landmark comes after
       {"character_coverage", fmt::format("{}", options.character_coverage)},
@@ -111,6 +124,7 @@ std::shared_ptr<const Tokenizer> TrainTokenizer(const TokenizerTraining& options
       {"num_threads", "1"},
       {"minloglevel", "3"},
   };
+  if (const std::string numbers = Numbers(options.digits); !numbers.empty()) arguments["user_defined_symbols"] = numbers;
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &feeder, &model);
   if (!status.ok()) {
