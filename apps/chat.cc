@@ -142,10 +142,11 @@ class Conversation {
       }
     }
     Progress progress("reading", ids.size() - same);
-    const size_t piece = session_.options().chunk_length;
-    for (size_t done = same; done < ids.size(); done += piece) {
-      const size_t count = std::min(piece, ids.size() - done);
-      session_.Append(std::span(ids).subspan(done, count));
+    const size_t most = session_.piece_tokens();
+    for (size_t done = same; done < ids.size(); done += most) {
+      const size_t count = std::min(most, ids.size() - done);
+      const auto piece = std::span(ids).subspan(done, count);
+      done + count < ids.size() ? session_.Read(piece) : session_.Append(piece);
       progress.Add(count);
     }
   }

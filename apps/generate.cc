@@ -48,10 +48,10 @@ std::string ReadPrompt(const Options& options) {
 // The prompt in pieces, so that a long one shows how far it is.
 void ReadIn(Session& session, const std::vector<int32_t>& ids) {
   Progress progress("reading", ids.size());
-  const size_t piece = std::max<size_t>(session.options().chunk_length, 1);
   for (size_t done = 0; done < ids.size() && interrupted == 0;) {
-    const size_t count = std::min(piece, ids.size() - done);
-    session.Append(std::span(ids).subspan(done, count));
+    const size_t count = std::min(session.piece_tokens(), ids.size() - done);
+    const auto piece = std::span(ids).subspan(done, count);
+    done + count < ids.size() ? session.Read(piece) : session.Append(piece);
     progress.Add(count);
     done += count;
   }

@@ -49,7 +49,7 @@ class MemorySession : public testing::Test {
   }
 
   IngestResult Add(const fs::path& path, const std::string& name, const std::string& text, size_t stop_after = 0) {
-    Ingest ingest(path, model_, tokenizer_, options_, 1 << 20);
+    Ingest ingest(path, model_, tokenizer_, options_, ram_);
     size_t calls = 0;
     return ingest.Add(name, LongText::OfBytes(text),
                       [&](const IngestProgress&) { return stop_after == 0 || ++calls < stop_after; });
@@ -89,6 +89,7 @@ class MemorySession : public testing::Test {
   std::shared_ptr<const InferenceModel> model_;
   std::shared_ptr<const Tokenizer> tokenizer_ = ApiTokenizer();
   SessionOptions options_;
+  size_t ram_ = 1 << 20;
   ScratchDirectory scratch_{SmallFilesDirectory()};
 };
 
@@ -119,7 +120,7 @@ TEST_F(MemorySession, AnswersAreThoseOfASessionInRam) {
 }
 
 TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
-  const std::string text = Text(60);
+  const std::string text = Text(120);
   for (const bool local : {false, true}) {
     LoadModel(local);
     const ScratchDirectory scratch{SmallFilesDirectory()};
@@ -128,9 +129,14 @@ TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
     std::vector<std::byte> one(whole.identity().record_bytes()), other(one.size());
     for (const size_t stop : {1, 2, 5}) {
       const fs::path path = scratch / fmt::format("{}.cairn", stop);
-      EXPECT_EQ(Add(path, "a", text, stop).blocks, 2 * stop);
+      // Whole chunks of two blocks; how many are read at a time depends on the budget.
+      const size_t blocks = Add(path, "a", text, stop).blocks;
+      EXPECT_GE(blocks, 2 * stop);
+      EXPECT_EQ(blocks % 2, 0u);
       EXPECT_FALSE(MemoryFile(path).sources()[0].complete);
+      ram_ = 1 << 18;
       EXPECT_EQ(Add(path, "a", text, 3).state, IngestResult::State::kResumed);
+      ram_ = 1 << 20;
       EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kResumed);
       EXPECT_EQ(Add(path, "a", text).state, IngestResult::State::kAlreadyThere);
       const MemoryFile file(path);

@@ -242,6 +242,49 @@ TEST(Session, SinkAndLogitsAgree) {
   for (const size_t id : {31, 32}) EXPECT_EQ(last[id], -std::numeric_limits<float>::infinity());
 }
 
+// What nothing is asked of goes together, without the last layer's attention: the same bits come later.
+TEST(Session, WhatIsReadIsAsIfItWereAppended) {
+  ModelConfig local = TestConfig();
+  local.landmark.local_layers = 1;
+  local.landmark.local_blocks = 1;
+  const std::vector<int32_t> text = Text(1300), tail = Text(30, 8);
+  for (const ModelConfig& config : {TestConfig(), WithMiss(TestConfig()), local}) {
+    const auto model = Mild(config);
+    for (SessionOptions options : {Landmarks(3, 7), Landmarks(3, 21), Landmarks(4, 10), Full()}) {
+      for (const size_t evicting : {0, 9}) {
+        options.memory_blocks = evicting;
+        options.record_reads = true;
+        for (const size_t begin : {0, 4}) {
+          Session appended(model, options), read(model, options);
+          const auto head = std::span(text).first(begin), rest = std::span(text).subspan(begin);
+          appended.Append(head);
+          read.Append(head);
+          Rows ignored;
+          appended.Append(rest, Into(ignored));  // a sink asks every row
+          read.Read(rest);
+          EXPECT_ERROR(read.Logits(), "nothing to continue");
+          EXPECT_TRUE(read.LastReads().empty());
+          EXPECT_EQ(read.tokens(), appended.tokens());
+          EXPECT_EQ(read.counters().chunks, appended.counters().chunks);
+          EXPECT_EQ(read.counters().blocks, appended.counters().blocks);
+          EXPECT_LT(read.counters().layer_rows, appended.counters().layer_rows);
+          EXPECT_EQ(Difference(Read(read, tail), Read(appended, tail)), 0);
+        }
+      }
+    }
+  }
+}
+
+TEST(Session, PiecesAreWholeChunks) {
+  const auto model = Mild(TestConfig());
+  for (const size_t chunk : {7, 21, 500, 511, 512, 700}) {
+    Session session(model, Landmarks(3, chunk));
+    EXPECT_EQ(session.piece_tokens() % chunk, 0u);
+    EXPECT_GE(session.piece_tokens(), chunk);
+    EXPECT_LE(session.piece_tokens(), std::max<size_t>(512, chunk));
+  }
+}
+
 TEST(Session, ForksGoTheirOwnWay) {
   const auto model = Mild(TestConfig());
   const std::vector<int32_t> text = Text(60), left = Text(40, 8), right = Text(40, 9);

@@ -204,7 +204,6 @@ void CheckMemoryEngine(const SafetensorsFile& file, const MemoryReferenceOptions
     chunk.qkv = qkv.data() + done * (queries + 2 * keys);
     chunk.out = out.data() + done * queries;
     chunk.prefix_blocks = (static_cast<size_t>(starts[i]) - memory.unfinished()) / options.block.columns();
-    attention.Begin(memory, chunk);
     attention.Run(memory, chunk);
     done += chunk.time;
   }

@@ -61,8 +61,8 @@ void PromptReader::OpenFile() {
   AttachWithin(session_, std::make_shared<const MemoryFile>(path_), memory_->ram);
 }
 
-void PromptReader::Append(std::span<const int32_t> tokens) {
-  session_.Append(tokens);
+void PromptReader::Append(std::span<const int32_t> tokens, bool last) {
+  last ? session_.Append(tokens) : session_.Read(tokens);
   if (writer_ != nullptr && session_.unsaved_blocks() >= kCommitBlocks) Save();
 }
 
@@ -86,6 +86,7 @@ PromptReader PromptReader::Fork() {
   }
   copy.OpenFile();
   copy.blocks_read_before_ = blocks_read();
+  copy.layer_rows_before_ = layer_rows();
   return copy;
 }
 

@@ -27,14 +27,15 @@ class PromptReader {
   PromptReader& operator=(PromptReader&&) = delete;
   ~PromptReader();
 
-  // Reads one chunk or a part of one.
-  void Append(std::span<const int32_t> tokens);
+  // Whole chunks, or the last part of the prompt; `last`: something is asked after it.
+  void Append(std::span<const int32_t> tokens, bool last);
   // With a file: of all blocks so far, which must be finished; the file is copied.
   PromptReader Fork();
 
   Session& session() { return session_; }
   const Session& session() const { return session_; }
   size_t blocks_read() const { return blocks_read_before_ + session_.counters().blocks_read; }
+  size_t layer_rows() const { return layer_rows_before_ + session_.counters().layer_rows; }
 
  private:
   PromptReader(std::shared_ptr<const InferenceModel> model, Session session);
@@ -47,6 +48,7 @@ class PromptReader {
   std::filesystem::path path_;  // of the file
   std::unique_ptr<MemoryWriter> writer_;
   size_t blocks_read_before_ = 0;  // by the session that this one was forked from
+  size_t layer_rows_before_ = 0;
 };
 
 }  // namespace cairn

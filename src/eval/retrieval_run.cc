@@ -33,7 +33,8 @@ size_t NextChunkEnd(const SessionOptions& options, size_t begin) {
   return begin + (whole > unfinished ? whole - unfinished : whole);
 }
 
-double AttendedPositions(const ModelConfig& config, const SessionOptions& options, size_t tokens, size_t blocks_read) {
+double AttendedPositions(const ModelConfig& config, const SessionOptions& options, size_t tokens, size_t blocks_read,
+                         size_t layer_rows) {
   if (tokens == 0) return 0;
   if (options.attention != AttentionKind::kLandmark) return (static_cast<double>(tokens) + 1) / 2;
   const size_t length = options.block_length;
@@ -48,8 +49,7 @@ double AttendedPositions(const ModelConfig& config, const SessionOptions& option
     rows += count;
     begin = end;
   }
-  const auto queries = static_cast<double>(rows) * static_cast<double>(config.num_hidden_layers) *
-                       static_cast<double>(config.num_attention_heads);
+  const auto queries = static_cast<double>(layer_rows) * static_cast<double>(config.num_attention_heads);
   return local / static_cast<double>(rows) +
          static_cast<double>(blocks_read) * static_cast<double>(length + 1) / queries;
 }
@@ -66,9 +66,11 @@ RetrievalRunner::RetrievalRunner(std::shared_ptr<const InferenceModel> model,
 void RetrievalRunner::Read(PromptReader& reader, std::span<const int32_t> ids, size_t last, TrialResult& result,
                            const std::function<void(size_t tokens)>& progress) const {
   const auto begin = std::chrono::steady_clock::now();
+  const size_t most = reader.session().piece_tokens();
   for (size_t at = reader.session().tokens().size(); at < last;) {
-    const size_t end = std::min(last, NextChunkEnd(settings_, at));
-    reader.Append(ids.subspan(at, end - at));
+    size_t end = std::min(last, NextChunkEnd(settings_, at));
+    while (end < last && end - at < most) end = std::min(last, NextChunkEnd(settings_, end));
+    reader.Append(ids.subspan(at, end - at), end == ids.size());
     result.tokens_read += end - at;
     if (progress) progress(end - at);
     at = end;
@@ -141,7 +143,8 @@ TrialResult RetrievalRunner::Run(const TrialKey& key, const Prompt& prompt,
   PromptReader reader = shared_->Fork();
   Read(reader, prompt.ids, prompt.ids.size(), result, progress);
   Session& session = reader.session();
-  result.attended = AttendedPositions(model_->config(), settings_, prompt.ids.size(), reader.blocks_read());
+  result.attended =
+      AttendedPositions(model_->config(), settings_, prompt.ids.size(), reader.blocks_read(), reader.layer_rows());
   if (settings_.attention == AttentionKind::kLandmark) NoteChoice(session, prompt, result);
 
   GenerationOptions generation;

@@ -35,8 +35,9 @@ struct TrialResult {
 };
 
 // Positions that a row attends to, mean over rows, layers and heads, of a session that has read `tokens` tokens in
-// whole chunks; memory `blocks_read` as its counters say.
-double AttendedPositions(const ModelConfig& config, const SessionOptions& options, size_t tokens, size_t blocks_read);
+// whole chunks; `blocks_read` and `layer_rows` as its counters say.
+double AttendedPositions(const ModelConfig& config, const SessionOptions& options, size_t tokens, size_t blocks_read,
+                         size_t layer_rows);
 
 // The ends of the chunks in which a session with resolved options reads a text from the start.
 size_t NextChunkEnd(const SessionOptions& options, size_t begin);

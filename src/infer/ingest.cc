@@ -107,8 +107,12 @@ Ingest::Ingest(const std::filesystem::path& path, std::shared_ptr<const Inferenc
   auto file = std::make_shared<const MemoryFile>(path);
   const size_t block = BlockBytes(file->identity());
   commit_blocks_ = std::clamp<size_t>(ram / kCommitShare / block, 1, kCommitBlocks);
-  // At most: what is not committed yet, and the chunk that comes on top.
-  unsaved_bytes_ = (commit_blocks_ + options_.chunk_length / options_.block_length) * block;
+  // Chunks are read together where the budget allows it.
+  const size_t chunk = options_.chunk_length / options_.block_length;
+  piece_blocks_ =
+      std::max(chunk, std::min(session_.piece_tokens() / options_.block_length, commit_blocks_) / chunk * chunk);
+  // At most: what is not committed yet, and the chunks that come on top.
+  unsaved_bytes_ = (commit_blocks_ + piece_blocks_) * block;
   AttachWithin(session_, std::move(file), ram, unsaved_bytes_);
 }
 
@@ -181,11 +185,11 @@ IngestResult Ingest::Add(const std::string& name, const LongText& text,
     Fail("'{}' was begun with another --chunk; go on with that one, or forget it first (cairn forget --source)", name);
   }
   for (;;) {
-    const size_t count = encode(chunk);
+    const size_t count = encode(piece_blocks_);
     if (count == 0) break;
     const size_t real = std::min(count * length, ids.size() - next);
     ids.resize(std::max(ids.size(), next + count * length), FillToken(*tokenizer_));
-    session_.Append(std::span(ids).subspan(next, count * length));
+    session_.Read(std::span(ids).subspan(next, count * length));
     for (size_t b = 0; b < count; ++b) {
       const size_t last = std::min(real, (b + 1) * length);
       const uint64_t end = ends[next + last - 1];

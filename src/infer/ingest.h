@@ -63,6 +63,7 @@ class Ingest {
   Session session_;
   size_t ram_;
   size_t commit_blocks_ = 0;  // after which a commit is made
+  size_t piece_blocks_ = 0;   // that are read at a time, whole chunks
   size_t unsaved_bytes_ = 0;  // of blocks that are in RAM because they are in no file yet, at most
 };
 

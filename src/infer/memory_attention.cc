@@ -109,6 +109,7 @@ void MemoryAttention::ReserveChoice(size_t rows) {
   Grow(gates_, choices);
 }
 
+// Slots, positions and room for the chunk.
 void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   const size_t half = options_.dim / 2;
   const size_t blocks = memory.size();
@@ -119,15 +120,19 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
   ReserveChoice(chunk.time);
   // Slots: positions count from the start of the unfinished block, for only distances matter.
   const double base = exact() ? static_cast<double>(memory.total() * columns) : 0.0;
-  cosine_.resize(chunk.time * half);
-  sine_.resize(chunk.time * half);
-  ParallelFor(chunk.time >= 16 ? chunk.time : 1, [&](size_t index, int) {
-    const size_t last = chunk.time >= 16 ? index + 1 : chunk.time;
-    for (size_t t = index; t < last; ++t) {
-      const double position = base + static_cast<double>(unfinished_ + t);
-      Angles(options_.frequencies, position, &cosine_[t * half], &sine_[t * half]);
-    }
-  });
+  // The same for every layer, and often for the next chunk.
+  const double from = base + static_cast<double>(unfinished_);
+  if (from != angles_from_ || cosine_.size() < chunk.time * half) {
+    angles_from_ = from;
+    cosine_.resize(chunk.time * half);
+    sine_.resize(chunk.time * half);
+    ParallelFor(chunk.time >= 16 ? chunk.time : 1, [&](size_t index, int) {
+      const size_t last = chunk.time >= 16 ? index + 1 : chunk.time;
+      for (size_t t = index; t < last; ++t) {
+        Angles(options_.frequencies, from + static_cast<double>(t), &cosine_[t * half], &sine_[t * half]);
+      }
+    });
+  }
   const size_t cells = chunk.time * options_.query_heads;
   for (std::vector<float>* values : {&max_, &sum_}) Grow(*values, cells);
   if (chunk.miss_key == nullptr) return;
@@ -141,7 +146,14 @@ void MemoryAttention::Begin(const LayerMemory& memory, const Chunk& chunk) {
 
 void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
   const size_t kv_heads = options_.kv_heads;
-  const size_t chosen_count = chosen_count_, prefix = prefix_;
+  Begin(memory, chunk);
+  if (chunk.out == nullptr) {
+    AppendLocal(memory, chunk);
+    StoreLocal(memory, chunk);
+    blocks_read_ = blocks_chosen_ = 0;
+    audit_ = {};
+    return;
+  }
   if (chunk.local_blocks) TakeLatest(memory, chunk);
   AppendLocal(memory, chunk);
   if (chunk.miss_key != nullptr) {
@@ -197,8 +209,6 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     chunk.reads->gates.assign(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count));
   }
   StoreLocal(memory, chunk);
-  chosen_count_ = chosen_count;
-  prefix_ = prefix;
 }
 
 // The choice of a local layer: the latest blocks, which stand where they stood in the text.

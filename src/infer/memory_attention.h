@@ -65,7 +65,7 @@ class MemoryAttention {
   struct Chunk {
     size_t time = 0;
     float* qkv = nullptr;  // [time][query heads, key heads, value heads], before rotation; queries are overwritten
-    float* out = nullptr;  // [time][query_head][dim]
+    float* out = nullptr;  // [time][query_head][dim]; null: the chunk only joins the memory
     const float* miss_key = nullptr;        // [kv_head][dim] before rotation, or null
     std::optional<size_t> prefix_blocks{};  // slots set aside before the chunk; default k' + 1
     ChunkReads* reads = nullptr;            // or null
@@ -77,8 +77,6 @@ class MemoryAttention {
     std::optional<size_t> local_blocks{};
   };
 
-  // Prepares what all layers of a chunk share. `memory` is any layer's: all have the same number of blocks.
-  void Begin(const LayerMemory& memory, const Chunk& chunk);
   // One layer: attention, then the chunk's finished blocks become part of the memory.
   void Run(LayerMemory& memory, const Chunk& chunk);
 
@@ -102,6 +100,7 @@ class MemoryAttention {
   bool exact() const { return options_.exact_positions || !options_.block.landmark; }
   void Turn(ptrdiff_t blocks, const float* query, float* to) const;
 
+  void Begin(const LayerMemory& memory, const Chunk& chunk);
   void ReserveChoice(size_t rows);
   void TakeLatest(const LayerMemory& memory, const Chunk& chunk);
   void AppendLocal(LayerMemory& memory, const Chunk& chunk);
@@ -128,6 +127,7 @@ class MemoryAttention {
   size_t chosen_count_ = 0;  // k'
   size_t unfinished_ = 0;
   std::vector<float> cosine_, sine_;                // of the chunk's rows, [time][dim / 2]
+  double angles_from_ = -1;                         // the position that they begin at
   std::vector<float> offset_cosine_, offset_sine_;  // of the places in a block, [columns][dim / 2]
   std::vector<float> miss_key_;                     // rotated, [kv_head][dim]
   std::vector<float> miss_cosine_, miss_sine_;      // of its position, [dim / 2]

@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kPageTokens = 64;
 // Rows of logits at a time.
 constexpr size_t kHeadRows = 64;
+// Rows that go through the weights together, where chunks are smaller.
+constexpr size_t kRowsTogether = 512;
 
 SessionOptions Resolve(const ModelConfig& config, SessionOptions options) {
   const LandmarkConfig& trained = config.landmark;
@@ -109,6 +111,7 @@ Session::Session(const Session& other)
       blocks_read_(other.blocks_read_),
       blocks_chosen_(other.blocks_chosen_),
       chunks_(other.chunks_),
+      layer_rows_(other.layer_rows_),
       audit_(other.audit_),
       queries_(other.queries_) {}
 
@@ -131,6 +134,7 @@ void Session::Reset() {
   blocks_read_ = 0;
   blocks_chosen_ = 0;
   chunks_ = 0;
+  layer_rows_ = 0;
   audit_ = {};
   queries_.assign(options_.record_queries ? config.num_hidden_layers : 0, {});
 }
@@ -150,6 +154,11 @@ void Session::Truncate(size_t tokens) {
   for (LayerMemory& layer : layers_) layer.Truncate(tokens / length, tokens % length);
   if (file_blocks_.size() > tokens / length) file_blocks_.resize(tokens / length);
   tokens_.resize(tokens);
+  ForgetLogits();
+}
+
+// And what was read for them.
+void Session::ForgetLogits() {
   logits_.clear();
   for (ChunkReads& reads : reads_) reads = {};
   last_reads_.clear();
@@ -170,34 +179,54 @@ void Session::CheckTokens(std::span<const int32_t> tokens) const {
   }
 }
 
-void Session::Append(std::span<const int32_t> tokens, const LogitsSink& sink) {
+void Session::Append(std::span<const int32_t> tokens, const LogitsSink& sink) { Take(tokens, sink, false); }
+
+void Session::Read(std::span<const int32_t> tokens) { Take(tokens, nullptr, true); }
+
+size_t Session::piece_tokens() const {
+  return std::max<size_t>(1, kRowsTogether / options_.chunk_length) * options_.chunk_length;
+}
+
+// Chunk by chunk; those that nothing is asked of go together. `silent`: that is all of them, else all but the last.
+void Session::Take(std::span<const int32_t> tokens, const LogitsSink& sink, bool silent) {
   CheckTokens(tokens);
-  std::vector<int32_t> ids;
   const auto landmark = static_cast<int32_t>(model_->config().landmark.landmark_id);
+  // Someone may ask every row of every layer.
+  const bool asked = sink || options_.audit || options_.record_queries || ranking_ != nullptr;
+  Rows rows;
   for (size_t done = 0; done < tokens.size();) {
-    // The first chunk ends where it would have without the unfinished block, so that later ones begin on blocks.
-    const size_t unfinished = layers_[0].unfinished();
-    const size_t whole = options_.chunk_length;
-    const size_t count = std::min(tokens.size() - done, whole > unfinished ? whole - unfinished : whole);
-    ids.clear();
-    size_t place = unfinished;
+    rows.ids.clear();
+    rows.chunks.clear();
+    const size_t first = tokens_.size(), begin = done;
+    size_t place = layers_[0].unfinished();
     const auto end_block = [&] {
       if (!landmarks() || place < options_.block_length) return;
-      ids.push_back(landmark);
+      rows.ids.push_back(landmark);
       place = 0;
     };
-    end_block();  // FeedPositions may have stopped before the landmark
-    for (size_t i = 0; i < count; ++i) {
-      ids.push_back(tokens[done + i]);
-      ++place;
-      end_block();
-    }
-    const size_t first = tokens_.size();
-    tokens_.insert(tokens_.end(), tokens.begin() + static_cast<ptrdiff_t>(done),
-                   tokens.begin() + static_cast<ptrdiff_t>(done + count));
-    RunChunk(ids, first, sink);
-    done += count;
+    do {
+      // The first chunk ends where it would have without the unfinished block, so that later ones begin on blocks.
+      const size_t whole = options_.chunk_length;
+      const size_t count = std::min(tokens.size() - done, whole > place ? whole - place : whole);
+      const bool together = !asked && (silent || done + count < tokens.size());
+      if (!together && !rows.chunks.empty()) break;
+      rows.silent = together;
+      const size_t before = rows.ids.size();
+      end_block();  // FeedPositions may have stopped before the landmark
+      for (size_t i = 0; i < count; ++i) {
+        rows.ids.push_back(tokens[done + i]);
+        ++place;
+        end_block();
+      }
+      if (!landmarks()) place %= kPageTokens;
+      rows.chunks.push_back(rows.ids.size() - before);
+      done += count;
+    } while (rows.silent && done < tokens.size() && rows.ids.size() < kRowsTogether);
+    tokens_.insert(tokens_.end(), tokens.begin() + static_cast<ptrdiff_t>(begin),
+                   tokens.begin() + static_cast<ptrdiff_t>(done));
+    Run(rows, first, sink);
   }
+  if (silent && !tokens.empty()) ForgetLogits();
 }
 
 void Session::FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink) {
@@ -217,54 +246,63 @@ void Session::FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink
   if (ids.empty()) return;
   const size_t first = tokens_.size();
   tokens_.insert(tokens_.end(), ordinary.begin(), ordinary.end());
-  RunChunk(ids, first, sink);
+  Run({{ids.begin(), ids.end()}, {ids.size()}}, first, sink);
 }
 
-void Session::RunChunk(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink) {
+void Session::Run(const Rows& all, size_t first_token, const LogitsSink& sink) {
   const ModelConfig& config = model_->config();
-  const size_t rows = ids.size();
+  const size_t rows = all.ids.size();
   const size_t hidden = config.hidden_size;
   const size_t inner = config.intermediate_size;
+  const size_t width = config.query_size() + 2 * config.key_size();
   const float eps = static_cast<float>(config.rms_norm_eps);
   Grow(x_, rows * hidden);
   Grow(normed_, rows * hidden);
-  Grow(qkv_, rows * (config.query_size() + 2 * config.key_size()));
+  Grow(qkv_, rows * width);
   Grow(attended_, rows * config.query_size());
   Grow(gate_up_, rows * 2 * inner);
   Grow(act_, rows * inner);
   Grow(rstd_, rows);
-  for (size_t r = 0; r < rows; ++r) model_->Embed(ids[r], x_.data() + r * hidden);
+  for (size_t r = 0; r < rows; ++r) model_->Embed(all.ids[r], x_.data() + r * hidden);
 
-  MemoryAttention::Chunk chunk;
-  chunk.time = rows;
-  chunk.qkv = qkv_.data();
-  chunk.out = attended_.data();
   const auto normalise = [&](const std::vector<float>& weight) {
     RunRmsNorm({rows, hidden}, {x_.data(), nullptr, weight.data(), eps, nullptr, normed_.data(), rstd_.data()});
   };
   for (size_t l = 0; l < layers_.size(); ++l) {
     const InferenceModel::Layer& layer = model_->layers()[l];
+    // Later tokens need its keys and values alone.
+    const bool only_joins = all.silent && l + 1 == layers_.size();
     normalise(layer.input_norm);
     layer.qkv.Multiply(rows, normed_.data(), qkv_.data());
+    MemoryAttention::Chunk chunk;
     chunk.miss_key = landmarks() && !layer.miss_key.empty() ? layer.miss_key.data() : nullptr;
-    chunk.reads = options_.record_reads ? &reads_[l] : nullptr;
+    chunk.reads = options_.record_reads && !all.silent ? &reads_[l] : nullptr;
     chunk.ranking = ranking_;
     chunk.searched = options_.record_queries ? &queries_[l] : nullptr;
     const bool local = landmarks() && l < config.landmark.local_layers;
     chunk.local_blocks = local ? std::optional<size_t>(config.landmark.local_blocks) : std::nullopt;
-    if (l == 0) attention_.Begin(layers_[l], chunk);
-    attention_.Run(layers_[l], chunk);
-    blocks_read_ += attention_.blocks_read();
-    blocks_chosen_ += attention_.blocks_chosen();
-    audit_.Add(attention_.audit());
+    // A chunk sees those before it through the memory of its layer.
+    size_t first = 0;
+    for (const size_t count : all.chunks) {
+      chunk.time = count;
+      chunk.qkv = qkv_.data() + first * width;
+      chunk.out = only_joins ? nullptr : attended_.data() + first * config.query_size();
+      attention_.Run(layers_[l], chunk);
+      blocks_read_ += attention_.blocks_read();
+      blocks_chosen_ += attention_.blocks_chosen();
+      audit_.Add(attention_.audit());
+      first += count;
+    }
+    if (only_joins) break;
+    layer_rows_ += rows;
     layer.o.Multiply(rows, attended_.data(), x_.data(), true);
     normalise(layer.post_norm);
     layer.gate_up.Multiply(rows, normed_.data(), gate_up_.data());
     RunSwiGlu({rows, inner}, gate_up_.data(), act_.data());
     layer.down.Multiply(rows, act_.data(), x_.data(), true);
   }
-  ++chunks_;
-  HeadRows(ids, first_token, sink);
+  chunks_ += all.chunks.size();
+  if (!all.silent) HeadRows(all.ids, first_token, sink);
 }
 
 // Logits after the ordinary tokens of a chunk: of all of them for a sink, else of the last.
@@ -335,6 +373,7 @@ Session::Counters Session::counters() const {
   counters.blocks_read = blocks_read_;
   counters.blocks_chosen = blocks_chosen_;
   counters.chunks = chunks_;
+  counters.layer_rows = layer_rows_;
   counters.audit = audit_;
   return counters;
 }

@@ -52,12 +52,17 @@ class Session {
 
   // Reads ordinary tokens; landmarks are inserted by rule. `sink`, when given, gets the logits after every token.
   void Append(std::span<const int32_t> tokens, const LogitsSink& sink = nullptr);
+  // The same for tokens after which others come: there are no logits and no reads until Append. Faster, because keys
+  // and values are all that others need of the last layer, and because chunks go through the weights together.
+  void Read(std::span<const int32_t> tokens);
+  // Tokens that are best read at a time where progress is to be seen: whole chunks.
+  size_t piece_tokens() const;
   // One chunk of positions, landmarks included: they must stand where the block length says. For comparisons with other
   // implementations.
   void FeedPositions(std::span<const int32_t> ids, const LogitsSink& sink = nullptr);
 
   // After the last token, [vocab_size]; landmark and context-miss token have -infinity. Throws Error when nothing was
-  // read since the start or since Truncate.
+  // appended since the start, Truncate or Read.
   std::span<const float> Logits() const;
 
   const std::vector<int32_t>& tokens() const { return tokens_; }  // ordinary ones, all of them
@@ -89,7 +94,8 @@ class Session {
     size_t blocks_read = 0;      // reads of a block by a query since the start
     size_t blocks_chosen = 0;    // the same with those that the context-miss token prevented
     size_t chunks = 0;
-    RetrievalAudit audit;  // since the start; without `audit`, or where queries choose together, of no query
+    size_t layer_rows = 0;  // rows that attended, landmarks included, summed over the layers
+    RetrievalAudit audit;   // since the start; without `audit`, or where queries choose together, of no query
   };
   Counters counters() const;
   // RAM that the memory needs whatever is cached: landmarks and how they are found, tokens, numbers of blocks.
@@ -126,9 +132,17 @@ class Session {
   Session(const Session& other);
   bool landmarks() const { return options_.attention == AttentionKind::kLandmark; }
   void CheckTokens(std::span<const int32_t> tokens) const;
-  void RunChunk(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
+  // Chunks that go through the layers together.
+  struct Rows {
+    std::vector<int32_t> ids;    // landmarks included
+    std::vector<size_t> chunks;  // rows of each
+    bool silent = false;         // nothing is asked of them: no logits
+  };
+  void Take(std::span<const int32_t> tokens, const LogitsSink& sink, bool silent);
+  void Run(const Rows& rows, size_t first_token, const LogitsSink& sink);
   void HeadRows(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
   void NoteReads(size_t row);
+  void ForgetLogits();
 
   std::shared_ptr<const InferenceModel> model_;
   SessionOptions options_;
@@ -144,6 +158,7 @@ class Session {
   size_t blocks_read_ = 0;
   size_t blocks_chosen_ = 0;
   size_t chunks_ = 0;
+  size_t layer_rows_ = 0;
   RetrievalAudit audit_;
   std::vector<std::vector<float>> queries_;
   // [rows][...], grown to the largest chunk.
