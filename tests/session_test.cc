@@ -435,6 +435,31 @@ TEST(Session, AppendFinishesABlockThatLacksItsLandmark) {
   EXPECT_LT(Difference(Read(appended, tail), rows), 2e-4);
 }
 
+// A query does not go on after the last block of the text, though local layers would see that.
+TEST(Session, RankingDoesNotDependOnWhatStandsBeforeTheQuery) {
+  ModelConfig config = TestConfig();
+  config.landmark.local_layers = 1;
+  config.landmark.local_blocks = 1;
+  config.num_attention_heads = config.num_key_value_heads = 1;
+  const auto model = Mild(config);
+  const std::vector<int32_t> text = Text(70);
+  std::vector<std::vector<double>> rankings;
+  for (const uint64_t seed : {5, 6, 7}) {
+    Session session(model, Landmarks(3, 7));
+    session.Append(text);
+    session.Append(Text(7, seed));
+    rankings.push_back(session.RankBlocks(std::vector<int32_t>{9}));
+    ASSERT_EQ(rankings.back().size(), 11u);
+  }
+  // Of one head and token: the last landmark takes its share, the others share the rest as before.
+  for (const size_t other : {1, 2}) {
+    for (size_t b = 1; b < 10; ++b) {
+      const double expected = rankings[0][b] / rankings[0][0];
+      EXPECT_NEAR(rankings[other][b] / rankings[other][0], expected, 1e-4 * expected) << b;
+    }
+  }
+}
+
 // All landmarks have the same key where their embedding is 0; every block then ties, with true positions too.
 TEST(Session, EqualLandmarksAreReadWithExactPositions) {
   const ModelConfig config = TestConfig();

@@ -280,7 +280,8 @@ void Session::Run(const Rows& all, size_t first_token, const LogitsSink& sink) {
     chunk.ranking = ranking_;
     chunk.searched = options_.record_queries ? &queries_[l] : nullptr;
     const bool local = landmarks() && l < config.landmark.local_layers;
-    chunk.local_blocks = local ? std::optional<size_t>(config.landmark.local_blocks) : std::nullopt;
+    // What is ranked for does not go on after the text before it.
+    chunk.local_blocks = !local ? std::nullopt : std::optional(ranking_ ? size_t{0} : config.landmark.local_blocks);
     // A chunk sees those before it through the memory of its layer.
     size_t first = 0;
     for (const size_t count : all.chunks) {
