@@ -49,7 +49,7 @@ class RecallClausesTest : public ::testing::Test {
 TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
   Random random(1);
   std::set<std::string> beginnings;
-  size_t asked = 0, restated = 0;
+  size_t asked = 0, restated = 0, turned = 0;
   for (size_t i = 0; i < 4000; ++i) {
     const ClauseForm form = DrawClauseForm(random);
     const RecallFact fact = ClauseFact(form, *words_, random);
@@ -67,6 +67,18 @@ TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
     // What the question breaks off with, the answer and its end are the statement, but for what may lead it.
     std::string whole =
         fact.question.substr(fact.question.find('?') == std::string::npos ? 0 : fact.question.find('?') + 2);
+    if (form.turned) {
+      ++turned;
+      // The tail comes first, and the rest is what stands before it in the statement.
+      const size_t value = fact.statement.rfind(fact.answer);
+      const std::string tail = fact.statement.substr(value + fact.answer.size() + 1);
+      const std::string front = Capital(tail.substr(0, tail.size() - 1)) + " ";
+      ASSERT_EQ(whole.substr(0, front.size()), front);
+      const std::string begin = whole.substr(front.size());
+      EXPECT_EQ(fact.statement.substr(value - begin.size() + 1, begin.size() - 1), begin.substr(1));
+      EXPECT_EQ(fact.end, ".");
+      continue;
+    }
     whole += fact.answer + fact.end;
     ASSERT_GE(fact.statement.size(), whole.size());
     EXPECT_EQ(fact.statement.substr(fact.statement.size() - whole.size() + 1), whole.substr(1));
@@ -74,6 +86,7 @@ TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
   EXPECT_GT(beginnings.size(), 800u);
   EXPECT_GT(asked, 2800u);
   EXPECT_GT(restated, 3400u);
+  EXPECT_GT(turned, 200u);
 }
 
 TEST_F(RecallClausesTest, FactsOfOneFormDifferInWhatTheyAreAbout) {

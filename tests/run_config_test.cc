@@ -79,6 +79,7 @@ TEST(RunConfig, MistakesAreNamed) {
   ExpectMessage(ErrorWith("/training/learning_rate", "high"), "training.learning_rate is not a number");
   ExpectMessage(ErrorWith("/training/min_learning_rate", 1), "training.min_learning_rate is 1");
   ExpectMessage(ErrorWith("/training/beta1", 1), "training.beta1 is 1");
+  ExpectMessage(ErrorWith("/training/average", 1), "training.average is 1");
   ExpectMessage(ErrorWith("/training/recompute", 1), "training.recompute is neither true nor false");
   ExpectMessage(ErrorWith("/data/documents", "glued"), "data.documents is \"glued\"");
   ExpectMessage(ErrorWith("/data/train", 4), "data.train is not a text");

@@ -103,6 +103,59 @@ TEST_F(TrainerTest, InterruptedAndResumedRunIsTheSame) {
   EXPECT_EQ(Weights("parts"), Weights("whole"));
 }
 
+TEST_F(TrainerTest, TheModelIsTheMeanOfTheStepsWeights) {
+  Json json = TinyRun();
+  json["training"]["steps"] = 4;
+  std::vector<std::vector<float>> seen;  // before the steps
+  TrainerOptions watching;
+  watching.before_step = [&](uint64_t, Parameters& weights) {
+    seen.emplace_back(weights.data(), weights.data() + weights.size());
+  };
+  json["output"] = "plain";
+  TrainJob plain = PrepareTraining(Config(json));
+  RunTraining(plain, watching, *MakeSingleCommunicator());
+  seen.emplace_back(plain.weights->data(), plain.weights->data() + plain.weights->size());
+
+  constexpr double kDecay = 0.7;
+  json["training"]["average"] = kDecay;
+  json["output"] = "mean";
+  TrainJob mean = PrepareTraining(Config(json));
+  const TrainResult result = RunTraining(mean, {}, *MakeSingleCommunicator());
+  for (const ParameterSlot& slot : mean.layout->slots()) {
+    for (size_t i = slot.offset; i < slot.offset + slot.size; ++i) {
+      double sum = 0, weight = 0;
+      for (size_t step = 1; step < seen.size(); ++step) {
+        const double w = std::pow(kDecay, static_cast<double>(seen.size() - 1 - step));
+        sum += w * seen[step][i];
+        weight += w;
+      }
+      ASSERT_NEAR(mean.weights->data()[i], sum / weight, 1e-6) << slot.name;
+    }
+  }
+  // Its loss was that of the mean: a run of no further step begins with it.
+  const auto source = OpenModel(result.result);
+  Json check = TinyTuning();
+  check["output"] = "check";
+  check["training"]["steps"] = 1;
+  check["training"]["warmup_steps"] = 0;
+  check["training"]["learning_rate"] = 1e-12;
+  check["tokenizer"] = "landmark";
+  TrainJob tune = PrepareTuning(Config(check), *source, result.result);
+  EXPECT_NEAR(*RunTraining(tune, {}, *MakeSingleCommunicator()).validation_loss, *result.validation_loss, 1e-5);
+}
+
+TEST_F(TrainerTest, AnAverageIsResumed) {
+  Json json = RunWithOptions();
+  json["training"]["average"] = 0.9;
+  Train(json, "whole");
+  Train(json, "parts", StopAfter(7));
+  Train(json, "parts", Resuming());
+  EXPECT_EQ(Losses("parts"), Losses("whole"));
+  EXPECT_EQ(Weights("parts"), Weights("whole"));
+  Train(RunWithOptions(), "last");
+  EXPECT_NE(Weights("last"), Weights("whole"));
+}
+
 TEST_F(TrainerTest, RecordsBeyondTheCheckpointAreComputedAgain) {
   Train(TinyRun(), "whole");
   TrainerOptions dies;  // after step 6; the last checkpoint is that of step 4

@@ -131,10 +131,12 @@ std::string Noun(Random& random) {
 }
 
 std::string Subject(Random& random) {
-  switch (random.Below(8)) {
+  switch (random.Below(9)) {
     case 0:
     case 1:
       return fmt::format("the {} of {{E}}", Noun(random));
+    case 5:
+      return fmt::format("the {} {} the {{D}}", Noun(random), Pick({"of", "in", "from", "behind", "near"}, random));
     case 2:
       return fmt::format("{{E}}'s {}", Noun(random));
     case 3:
@@ -323,6 +325,7 @@ ClauseForm DrawClauseForm(Random& random) {
   const double asked = random.Uniform();
   if (asked < 0.2) form.question.clear();
   if (asked > 0.9) form.restates = false;
+  form.turned = form.restates && form.tail.starts_with(" ") && form.kind != Kind::kNumber && Chance(0.3, random);
   return form;
 }
 
@@ -342,12 +345,12 @@ RecallFact ClauseFact(const ClauseForm& form, const WordList& words, Random& ran
   if (!form.question.empty()) fact.question = Fill(form.question, parts);
   if (form.restates) {
     if (!fact.question.empty()) fact.question += ' ';
-    fact.question += Capital(begin);
+    fact.question += form.turned ? Capital(tail.substr(1)) + " " + begin : Capital(begin);
   } else {
     fact.question += Pick({" Answer:", "\nA:", " The answer is", " It is"}, random);
   }
   fact.answer = " " + value;
-  fact.end = form.restates ? fmt::format("{}.", tail) : ".";
+  fact.end = form.restates && !form.turned ? fmt::format("{}.", tail) : ".";
   return fact;
 }
 

@@ -15,6 +15,7 @@ struct ClauseForm {
   std::string tail;      // after the value
   std::string question;  // "Where did {S} wait {tail}?", empty: none is asked
   bool restates = true;  // the answer begins as the statement does
+  bool turned = false;   // but for the tail, which comes first: "In York the king bought a"
   std::string lead;      // before a statement: "They say that "
   Kind kind = Kind::kThing;
 };

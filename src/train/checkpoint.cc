@@ -31,7 +31,7 @@ std::string Hash(const fs::path& path) {
 }
 
 void WriteTensors(const fs::path& path, const std::vector<TrainableTensor>& tensors,
-                  std::initializer_list<std::pair<const char*, std::span<const float>>> parts) {
+                  const std::vector<std::pair<const char*, std::span<const float>>>& parts) {
   std::vector<TensorToWrite> out;
   for (const auto& [prefix, values] : parts) {
     for (const TrainableTensor& tensor : tensors) {
@@ -109,6 +109,7 @@ void ReadValues(const fs::path& path, const CheckpointValues& values, const std:
   ReadTensors(weights, values.tensors, "", values.values);
   ReadTensors(moments, values.tensors, "first.", values.first);
   ReadTensors(moments, values.tensors, "second.", values.second);
+  if (!values.average.empty()) ReadTensors(moments, values.tensors, "average.", values.average);
 }
 
 }  // namespace
@@ -149,7 +150,10 @@ void SaveCheckpoint(const fs::path& directory, const CheckpointState& state, con
     Fail("cannot create '{}': {}; check that the output directory may be written", staging.string(), error.message());
   try {
     WriteTensors(staging / weights_name, values.tensors, {{"", values.values}});
-    WriteTensors(staging / kOptimizerName, values.tensors, {{"first.", values.first}, {"second.", values.second}});
+    std::vector<std::pair<const char*, std::span<const float>>> kept = {{"first.", values.first},
+                                                                        {"second.", values.second}};
+    if (!values.average.empty()) kept.emplace_back("average.", values.average);
+    WriteTensors(staging / kOptimizerName, values.tensors, kept);
     WriteFileAtomically(staging / "config.json", ToJson(model));
     Json root;
     root["format"] = kFormat;

@@ -31,6 +31,7 @@ struct CheckpointState {
 struct CheckpointValues {
   const std::vector<TrainableTensor>& tensors;
   std::span<float> values, first, second;  // of the trainable set and its two moments
+  std::span<float> average;                // of its values (WeightAverage); empty: none
 };
 
 // Written beside, synced and renamed; afterwards all but the newest `keep` are removed.

@@ -151,6 +151,7 @@ TrainingConfig ParseTraining(const Json& json, const std::string& name, const Ru
   section.Number("weight_decay", t.weight_decay);
   section.Bool("decay_norms", t.decay_norms);
   section.Number("clip_norm", t.clip_norm);
+  section.Number("average", t.average);
   section.Count("seed", t.seed);
   section.Count("validate_every", t.validate_every);
   section.Count("validation_batches", t.validation_batches);
@@ -239,6 +240,7 @@ void ValidateRunConfig(const RunConfig& config) {
   check.Real(t.beta2, t.beta2 >= 0 && t.beta2 < 1, "training.beta2", "from 0 to below 1");
   check.Real(t.eps, t.eps > 0 && t.eps <= 1, "training.eps", "above 0 and at most 1");
   check.Real(t.weight_decay, t.weight_decay >= 0 && t.weight_decay <= 100, "training.weight_decay", "from 0 to 100");
+  check.Real(t.average, t.average >= 0 && t.average < 1, "training.average", "from 0, for none, to below 1");
   check.Real(t.clip_norm, t.clip_norm >= 0, "training.clip_norm", "above 0, or 0 for none");
   if (!config.data.validation && t.validate_every > 0) {
     Fail("'{}': training.validate_every is {}, but there is no data.validation", config.name, t.validate_every);
@@ -402,6 +404,7 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
                      {"decay_norms", t.decay_norms},
                      {"clip_norm", t.clip_norm},
                      {"seed", t.seed}};
+  if (t.average > 0) out["training"]["average"] = t.average;
   if (t.choice) {
     out["training"]["choice"] = {
         {"weight", t.choice->weight}, {"first_layer", t.choice->first_layer}, {"bank", t.choice->bank}};

@@ -38,6 +38,7 @@ struct TrainingConfig {
   double weight_decay = 0;
   bool decay_norms = false;  // else only matrices decay
   double clip_norm = 1;      // 0: gradients are not clipped
+  double average = 0;        // the model is a mean of the weights of all steps, by this to the power of their age
   uint64_t seed = 1;
   uint64_t validate_every = 0;      // steps; 0: only at the end
   uint64_t validation_batches = 0;  // 0: all

@@ -22,6 +22,7 @@
 #include "train/model_growth.h"
 #include "train/optimizer.h"
 #include "train/run_log.h"
+#include "train/weight_average.h"
 
 namespace cairn {
 
@@ -68,8 +69,11 @@ class Trainer {
   fs::path output() const { return job_.config.output; }
   fs::path checkpoints() const { return output() / "checkpoints"; }
   CheckpointValues values() {
-    return {
-        trainable_->tensors(), {trainable_->values(), trainable_->size()}, optimizer_->first(), optimizer_->second()};
+    return {trainable_->tensors(),
+            {trainable_->values(), trainable_->size()},
+            optimizer_->first(),
+            optimizer_->second(),
+            average_ ? average_->values() : std::span<float>()};
   }
   std::string weights_name() const { return job_.config.lora ? "adapter.safetensors" : "model.safetensors"; }
 
@@ -97,6 +101,7 @@ class Trainer {
   std::unique_ptr<RecallRows> recall_validation_;  // every row hides facts, only answers are scored
   std::unique_ptr<Trainable> trainable_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<WeightAverage> average_;  // null: the model is what the last step left
   std::unique_ptr<Parameters> gradients_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<RunLog> log_;
@@ -144,6 +149,7 @@ Trainer::Trainer(TrainJob& job, const TrainerOptions& options, Communicator& com
     trainable_ = std::make_unique<FullTrainable>(*job.weights, training_.decay_norms);
   }
   optimizer_ = std::make_unique<Optimizer>(training_, *trainable_);
+  if (training_.average > 0) average_ = std::make_unique<WeightAverage>(training_.average, *trainable_);
   gradients_ = std::make_unique<Parameters>(*job.layout);
   EngineOptions engine_options;
   engine_options.rows = training_.batch_rows / world;
@@ -253,6 +259,7 @@ void Trainer::Share() {
   share(std::span(trainable_->values(), trainable_->size()));
   share(optimizer_->first());
   share(optimizer_->second());
+  if (average_) share(average_->values());
   uint64_t numbers[] = {state_.step, state_.tokens, state_.loss_steps};
   double reals[] = {state_.seconds, state_.loss_sum};
   share(std::span(numbers));
@@ -350,6 +357,7 @@ double Trainer::Step(uint64_t step, double& norm) {
   }
   optimizer_->Step(step, gradient, norm);
   trainable_->Apply();
+  if (average_) average_->Add(step);
   state_.tokens += static_cast<uint64_t>(scored);
   interval_tokens_ += static_cast<uint64_t>(scored);
   return loss;
@@ -358,6 +366,8 @@ double Trainer::Step(uint64_t step, double& norm) {
 double Trainer::Validate() {
   const uint64_t all = validation_->batch_count();
   const uint64_t count = training_.validation_batches == 0 ? all : std::min(all, training_.validation_batches);
+  const bool averaged = average_ && state_.step > 0;
+  if (averaged) average_->Swap();
   double sums[] = {0, 0, 0, 0};  // loss and targets of the text, and of answers
   Batch batch;
   const auto evaluate = [&](uint64_t i, double& loss, double& targets) {
@@ -375,6 +385,7 @@ double Trainer::Validate() {
     recall_validation_->Apply(i, batch);
     if (batch.scored > 0) evaluate(i, sums[2], sums[3]);
   }
+  if (averaged) average_->Swap();
   communicator_.Sum(sums);
   if (sums[1] == 0) Fail("the validation data has no target at all");
   validation_loss_ = sums[0] / sums[1];
@@ -429,7 +440,9 @@ void Trainer::Save() {
   last_checkpoint_ = checkpoints() / fmt::format("step-{:06}", state_.step);
 }
 
+// The last thing a run does: an average stays in the weights.
 void Trainer::Export(TrainResult& result) {
+  if (average_) average_->Swap();
   if (job_.config.lora && job_.config.lora->save == LoraSave::kAdapter) {
     result.result = output() / "adapter";
     if (leads()) {
