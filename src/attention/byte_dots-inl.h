@@ -139,10 +139,10 @@ HWY_INLINE void PanelRows(size_t rows, const uint8_t* panel, size_t quads, const
 }
 
 // The same with keys of half bytes, [groups][kColumns][4]: the lower halves are the first four numbers of a group of
-// eight, the upper ones the others.
+// eight, the upper ones the others. done(row, column, sums of the kLanes keys from `column` on) gets what comes out.
 constexpr size_t kNibbleRows = 4;
-template <size_t kRows, class Query>
-HWY_NOINLINE void NibbleDots(const uint8_t* panel, size_t groups, const Query* queries, int32_t* sums) {
+template <size_t kRows, class Query, class Done>
+HWY_INLINE void NibbleDots(const uint8_t* panel, size_t groups, const Query* queries, const Done& done) {
   const ITag di;
   const IVec mask = hn::Set(di, 0x0f0f0f0f);
   for (size_t column = 0; column < kColumns; column += kScanVecs * kLanes) {
@@ -175,24 +175,9 @@ HWY_NOINLINE void NibbleDots(const uint8_t* panel, size_t groups, const Query* q
 #pragma GCC unroll 8
     for (size_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int v = 0; v < kScanVecs; ++v) {
-        hn::Store(sum[r][v], di, sums + r * kColumns + column + static_cast<size_t>(v) * kLanes);
-      }
+      for (int v = 0; v < kScanVecs; ++v) done(r, column + static_cast<size_t>(v) * kLanes, sum[r][v]);
     }
   }
-}
-
-template <class Query>
-HWY_INLINE void NibbleRows(size_t rows, const uint8_t* panel, size_t groups, const Query* queries, int32_t* sums) {
-  size_t done = 0;
-  const auto run = [&](auto rows_constant) {
-    constexpr size_t kRows = decltype(rows_constant)::value;
-    NibbleDots<kRows>(panel, groups, queries + done, sums + done * kColumns);
-    done += kRows;
-  };
-  while (rows - done >= kNibbleRows) run(std::integral_constant<size_t, kNibbleRows>());
-  while (rows - done >= 2) run(std::integral_constant<size_t, 2>());
-  if (rows - done == 1) run(std::integral_constant<size_t, 1>());
 }
 
 }  // namespace cairn::HWY_NAMESPACE

@@ -51,37 +51,55 @@ HWY_BEFORE_NAMESPACE();
 namespace cairn::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Columns whose sum is at least `least`, one bit each.
-HWY_INLINE uint64_t Reaching(const int32_t* sums, int32_t least) {
-  const ITag di;
-  const IVec limit = hn::Set(di, least);
-  static_assert(kColumns == 64);
-  uint64_t below = 0;
-#pragma GCC unroll 16
-  for (size_t column = 0; column < kColumns; column += kLanes) {
-    uint8_t bits[8] = {};
-    hn::StoreMaskBits(di, hn::Lt(hn::Load(di, sums + column), limit), bits);
-    uint64_t some;
-    std::memcpy(&some, bits, 8);
-    below |= some << column;
-  }
-  return ~below;
+// The lanes of a mask, one bit each.
+template <class Mask>
+HWY_INLINE uint64_t BitsOf(Mask mask) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return mask.raw;  // by way of memory the processor would wait for the bytes
+#else
+  uint8_t bits[8] = {};
+  hn::StoreMaskBits(ITag(), mask, bits);
+  uint64_t some;
+  std::memcpy(&some, bits, 8);
+  return some;
+#endif
 }
 
-// NibbleRows, with the keys' own units.
-HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t rows, const SketchQuery* queries,
-                           int32_t* sums) {
+// Sums of kRows queries with the keys of a panel in the keys' own units, [kRows][kColumns]; returns nothing, or into
+// `reached` the columns whose sum is at least the query's `least`, one bit each.
+template <size_t kRows>
+HWY_NOINLINE void PanelSums(const SketchPanels& sketches, uint32_t panel, const SketchQuery* queries,
+                            const int32_t* least, int32_t* sums, uint64_t* reached) {
+  static_assert(kColumns == 64);
   const ITag di;
   const hn::Rebind<uint8_t, ITag> du8;
   const hn::RebindToUnsigned<ITag> du;
-  NibbleRows(rows, sketches.data + panel * sketches.panel_bytes(), sketches.groups, queries, sums);
-  for (size_t column = 0; column < kColumns; column += kLanes) {
-    const auto doubled = hn::PromoteTo(du, hn::LoadU(du8, sketches.doubled + panel * kColumns + column));
-    for (size_t row = 0; row < rows * kColumns; row += kColumns) {
-      const auto sum = hn::BitCast(du, hn::Load(di, sums + row + column));
-      hn::Store(hn::BitCast(di, hn::Shl(sum, doubled)), di, sums + row + column);
-    }
-  }
+  const uint8_t* doubled = sketches.doubled + panel * kColumns;
+  uint64_t below[kRows] = {};
+  NibbleDots<kRows>(sketches.data + panel * sketches.panel_bytes(), sketches.groups, queries,
+                    [&](size_t row, size_t column, IVec sum) HWY_ATTR {
+                      const auto units = hn::PromoteTo(du, hn::LoadU(du8, doubled + column));
+                      const IVec whole = hn::BitCast(di, hn::Shl(hn::BitCast(du, sum), units));
+                      hn::Store(whole, di, sums + row * kColumns + column);
+                      if (least == nullptr) return;
+                      below[row] |= BitsOf(hn::Lt(whole, hn::Set(di, least[row]))) << column;
+                    });
+  if (least == nullptr) return;
+  for (size_t row = 0; row < kRows; ++row) reached[row] = ~below[row];
+}
+
+HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t rows, const SketchQuery* queries,
+                           const int32_t* least, int32_t* sums, uint64_t* reached) {
+  size_t done = 0;
+  const auto run = [&](auto rows_constant) {
+    constexpr size_t kRows = decltype(rows_constant)::value;
+    PanelSums<kRows>(sketches, panel, queries + done, least == nullptr ? nullptr : least + done, sums + done * kColumns,
+                     reached + done);
+    done += kRows;
+  };
+  while (rows - done >= kNibbleRows) run(std::integral_constant<size_t, kNibbleRows>());
+  while (rows - done >= 2) run(std::integral_constant<size_t, 2>());
+  if (rows - done == 1) run(std::integral_constant<size_t, 1>());
 }
 
 // Twice over panels: first the maximum of every column, then what reaches the threshold that follows from them. Of many
@@ -89,27 +107,31 @@ HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t 
 void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
                       std::vector<uint32_t>* places) {
   constexpr size_t kRowsAtOnce = kMostRefined;
+  constexpr size_t kAhead = 8;
   const ITag di;
   HWY_ALIGN int32_t sums[kRowsAtOnce * kColumns];
   thread_local std::vector<uint32_t> panels;
   panels.assign(scan.panels.begin(), scan.panels.end());
   thread_local std::array<std::vector<int32_t>, kRowsAtOnce> reaching;  // sums of the places
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
+  uint64_t reached[kRowsAtOnce];
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
     const size_t rows = std::min(kRowsAtOnce, count - begin);
     std::fill_n(maxima, rows * kColumns, INT32_MIN);
-    const auto add = [&](size_t i, size_t step) HWY_ATTR {
+    const auto add = [&](size_t i, size_t step, const int32_t* limits) HWY_ATTR {
       const uint32_t panel = panels[i];
       // For few queries the scan waits for memory, and panels have gaps between them.
-      if (i + 2 * step < panels.size()) {
-        const uint8_t* next = sketches.data + panels[i + 2 * step] * sketches.panel_bytes();
+      if (i + kAhead * step < panels.size()) {
+        const uint32_t later = panels[i + kAhead * step];
+        const uint8_t* next = sketches.data + later * sketches.panel_bytes();
         for (size_t at = 0; at < sketches.panel_bytes(); at += 64) hwy::Prefetch(next + at);
+        hwy::Prefetch(sketches.doubled + later * kColumns);
       }
-      SketchSums(sketches, panel, rows, queries + begin, sums);
+      SketchSums(sketches, panel, rows, queries + begin, limits, sums, reached);
     };
     const auto look = [&](size_t first, size_t step) HWY_ATTR {
       for (size_t i = first; i < panels.size(); i += step) {
-        add(i, step);
+        add(i, step, nullptr);
         const uint32_t panel = panels[i];
         for (size_t column = 0; column < sketches.filled[panel]; column += kLanes) {
           const auto keys = hn::FirstN(di, sketches.filled[panel] - column);
@@ -134,10 +156,10 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
         const uint32_t panel = panels[i];
         if (sketches.filled[panel] == 0) continue;
         const uint64_t keys = ~uint64_t{0} >> (kColumns - sketches.filled[panel]);
-        add(i, 1);
+        add(i, 1, least);
         for (size_t r = 0; r < rows; ++r) {
           const int32_t* row = sums + r * kColumns;
-          uint64_t columns = keys & Reaching(row, least[r]);
+          uint64_t columns = keys & reached[r];
           std::vector<uint32_t>& list = places[begin + r];
           for (; columns != 0; columns &= columns - 1) {
             const auto column = static_cast<uint32_t>(std::countr_zero(columns));
@@ -255,7 +277,7 @@ void SketchRowSumsImpl(const uint8_t* rows, size_t bytes, std::span<const uint32
                        int32_t* sums) {
   const ITag di;
   // Rows are far apart: the next ones are fetched early.
-  constexpr size_t kAhead = 8;
+  constexpr size_t kAhead = 16;
   for (size_t i = 0; i < which.size(); ++i) {
     if (i + kAhead < which.size()) {
       const uint8_t* next = rows + which[i + kAhead] * bytes;

@@ -1,6 +1,7 @@
 #include "kernels/packed_rows.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "tensor/convert.h"
@@ -9,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/packed_rows.cc"
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -65,8 +67,18 @@ HWY_INLINE void DotTile(const RowProduct& product, size_t row, const T* weights_
       for (int i = 0; i < kWeights; ++i) sum[r][i] = hn::MulAdd(weights[i], v, sum[r][i]);
     }
   };
+  // Of one row the weights are the work: those of the next tile are asked for while these are used. Rows are short, and
+  // the processor, which sees kWeights streams begin and end, asks too late.
+  const auto* next = reinterpret_cast<const std::byte*>(weights_begin + static_cast<size_t>(kWeights) * columns);
   size_t c = 0;
-  for (; c + lanes <= columns; c += lanes) add(w, x, c);
+  for (; c + lanes <= columns; c += lanes) {
+    if constexpr (kRows == 1) {
+      const std::byte* ahead = next + c * static_cast<size_t>(kWeights) * sizeof(T);
+      for (size_t line = 0; line < static_cast<size_t>(kWeights) * lanes * sizeof(T); line += 64)
+        hwy::Prefetch(ahead + line);
+    }
+    add(w, x, c);
+  }
   if (c < columns) {
     // The rest, filled up with zeros.
     constexpr size_t kLanes = hn::MaxLanes(d);

@@ -33,6 +33,8 @@ constexpr size_t kManyQueries = 17;
 constexpr size_t kFewLeaves = 48;  // all are scanned
 // Ranked by their rows beyond k: bytes may swap neighbours near the k-th place.
 constexpr size_t kSpare = 4;
+// Keys of the short list that are asked for before their turn.
+constexpr size_t kMembersAhead = 24;
 // More than so many at once are looked for by scanning: sketches are for a few.
 constexpr size_t kMostWanted = 64;
 
@@ -530,8 +532,11 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
   for (size_t q = 0; q < count; ++q) {
     s.which.clear();
     s.scales.clear();
-    for (const uint32_t place : s.lists[q]) {
-      const Member member = members_[place];
+    const std::vector<uint32_t>& places = s.lists[q];
+    for (size_t i = 0; i < places.size(); ++i) {
+      // They lie anywhere, and what the loop does with one hides little of the wait for the next.
+      if (i + kMembersAhead < places.size()) __builtin_prefetch(&members_[places[i + kMembersAhead]]);
+      const Member member = members_[places[i]];
       const size_t b = member.number - static_cast<uint32_t>(erased_);
       if (b < first || b >= last) continue;
       s.which.push_back(member.number - static_cast<uint32_t>(begin_));
