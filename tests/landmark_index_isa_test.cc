@@ -361,6 +361,37 @@ TEST(ApproximateIndex, FindsKeysFarFromAllOthers) {
   EXPECT_GE(recall / kQueries, 0.98);
 }
 
+// A text that says the same again and again, and a few other things once: the directions in which most keys differ say
+// nothing of the few.
+TEST(ApproximateIndex, FindsTheFewAmongManyAlike) {
+  Random random(12);
+  constexpr size_t kDim = 64, kKeys = 20000, kAlike = 40;  // the others differ along numbers of their own
+  const auto index = LandmarkIndex::Make(IndexKind::kHierarchical, kDim, true);
+  std::vector<size_t> few = {37, 5000, 9001, 16383, 16500, 19999};
+  for (size_t i = 0; i < kKeys; ++i) {
+    Key key(kDim);
+    for (size_t d = 0; d < kAlike; ++d) key[d] = static_cast<float>(random.Normal());
+    for (size_t d = kAlike; d < kDim; ++d) key[d] = static_cast<float>(0.01 * random.Normal());
+    const auto place = std::find(few.begin(), few.end(), i);
+    if (place != few.end()) key[kAlike + static_cast<size_t>(place - few.begin())] = 2;
+    index->Add(key.data());
+  }
+  const auto found = [&](size_t which) {
+    Key query(kDim);
+    for (float& x : query) x = static_cast<float>(0.1 * random.Normal());
+    query[kAlike + which] = 30;
+    const Found best = Search(*index, 0, index->size(), 4, query);
+    return best.blocks[0][0];
+  };
+  for (size_t i = 0; i < few.size(); ++i) EXPECT_EQ(found(i), static_cast<int32_t>(few[i]));
+  // Numbers change with the front, and those that went are not found.
+  index->EraseFront(6000);
+  index->Truncate(kKeys - 6000 - 1);
+  for (size_t i = 2; i + 1 < few.size(); ++i) EXPECT_EQ(found(i), static_cast<int32_t>(few[i] - 6000));
+  const auto clone = index->Clone();
+  EXPECT_EQ(clone->size(), kKeys - 6001);
+}
+
 TEST(ApproximateIndex, LooksAtMoreWhenTold) {
   ClusteredKeys source(32, 6);
   LandmarkPanels keys(32, true);

@@ -163,6 +163,12 @@ void KeySketch::ProjectQueries(size_t count, const float* queries, std::vector<f
   }
 }
 
+float KeySketch::SquaredDeviation(const float* key) const {
+  float sum = 0;
+  for (size_t d = 0; d < dim_; ++d) sum += (key[d] - mean_[d]) * (key[d] - mean_[d]);
+  return sum;
+}
+
 uint8_t KeySketch::Encode(const float* coordinates, uint8_t* nibbles) const {
   float largest = 0;
   for (size_t r = 0; r < rank_; ++r) largest = std::max(largest, std::abs(coordinates[r]) / units_[r]);

@@ -24,6 +24,8 @@ class KeySketch {
   void Project(const float* key, bool is_query, float* coordinates) const;
   // Of many queries, [count][dim], at once: [count][rank].
   void ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const;
+  // Squared distance of a key from the mean of those that gave the directions.
+  float SquaredDeviation(const float* key) const;
   // Half bytes with 8 added, of coordinates, one in a byte each. Keys that are wanted are often far from all others, so
   // nothing is cut: they count units doubled as many times as is returned.
   uint8_t Encode(const float* coordinates, uint8_t* nibbles) const;

@@ -27,6 +27,11 @@ constexpr size_t kFirst = 1024;                          // fewer keys are scann
 constexpr size_t kSettled = 65536;
 // The best key of a leaf is expected so many deviations above its mean.
 constexpr float kDeviations = 2.0f;
+// A key is far from the sketches' directions where the square of what they leave out of it is so many times the mean.
+// Of many alike keys and a few others the directions are those of the many, and a sketch says nothing of the others:
+// the farthest of these, one key in kFarPart or kFewFar, are looked at by every search.
+constexpr float kFarTimes = 9;
+constexpr size_t kFarPart = 256, kFewFar = 64;
 // So many queries together scan all sketches: that costs less than choosing
 // leaves for each.
 constexpr size_t kManyQueries = 17;
@@ -38,10 +43,17 @@ constexpr size_t kMembersAhead = 24;
 // More than so many at once are looked for by scanning: sketches are for a few.
 constexpr size_t kMostWanted = 64;
 
-// A key of a leaf: its number, and the scale of its row of bytes.
+// A key of a leaf: its number, and the scale of its row of bytes; negative where it is one of the far keys.
 struct Member {
   uint32_t number;
   float scale;
+};
+
+struct FarKey {
+  float distance;  // squared, from the space of the sketches
+  uint32_t number;
+
+  bool operator>(const FarKey& other) const { return distance > other.distance; }
 };
 
 struct alignas(64) CacheLine {
@@ -159,6 +171,9 @@ class HierarchicalIndex : public LandmarkIndex {
   void AddKey();
   size_t NewLeaf();
   void Split(size_t leaf);
+  float DistanceOf(const float* key, const float* coordinates) const;
+  void KeepFar(size_t number, float distance);
+  void SetFar(size_t number, bool far);
   void Put(size_t leaf, Member member, const uint8_t* nibbles, uint8_t doubled);
   void Remove(size_t number);
   void Describe(size_t leaf);
@@ -186,6 +201,8 @@ class HierarchicalIndex : public LandmarkIndex {
   std::vector<uint8_t> rows_;        // [key][row_bytes]
   std::vector<std::byte> key_rows_;  // the keys themselves, [key][dim]: a panel's column lies in as
                                      // many cache lines
+  float far_ = 0;                    // distance from which on a key is far
+  std::vector<FarKey> far_keys_;     // a heap, the nearest first
   // Of each leaf.
   std::vector<uint8_t> filled_;
   std::vector<CacheLine> sketches_;         // [leaf][rank / 8][kLeaf][4]
@@ -198,7 +215,7 @@ class HierarchicalIndex : public LandmarkIndex {
 size_t HierarchicalIndex::ExtraBytes() const {
   size_t bytes = places_.capacity() * 4 + rows_.capacity() + key_rows_.capacity() + filled_.capacity() +
                  doubled_.capacity() + sketches_.capacity() * 64 + members_.capacity() * sizeof(Member) +
-                 (sums_.capacity() + squares_.capacity()) * 4;
+                 (sums_.capacity() + squares_.capacity()) * 4 + far_keys_.capacity() * sizeof(FarKey);
   for (const LandmarkPanels& panels : statistics_) bytes += panels.bytes();
   return bytes;
 }
@@ -211,6 +228,7 @@ void HierarchicalIndex::ReadKey(size_t index, float* key) const {
 void HierarchicalIndex::Clear() {
   sketch_ = nullptr;
   built_for_ = 0;
+  far_keys_.clear();
   places_.clear();
   rows_.clear();
   key_rows_.clear();
@@ -249,12 +267,15 @@ void HierarchicalIndex::Build() {
   std::vector<uint8_t> nibbles(size * rank()), doubled(size);
   rows_.resize(size * sketch_->row_bytes());
   key_rows_.resize(size * keys_.row_bytes());
-  std::vector<float> scales(size);
+  std::vector<float> scales(size), distances(size);
+  double sum = 0;
   places_.resize(size);
   for (size_t b = 0; b < size; ++b) {
     keys_.Read(b, key.data());
     float* at = &coordinates[clustered_ ? b * rank() : 0];
     sketch_->Project(key.data(), false, at);
+    distances[b] = DistanceOf(key.data(), at);
+    sum += distances[b];
     doubled[b] = sketch_->Encode(at, &nibbles[b * rank()]);
     scales[b] = sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
     keys_.ReadRow(b, &key_rows_[b * keys_.row_bytes()]);
@@ -281,6 +302,34 @@ void HierarchicalIndex::Build() {
     }
     Describe(leaf);
   }
+  far_ = kFarTimes * static_cast<float>(sum / static_cast<double>(size));
+  for (size_t b = 0; b < size; ++b) KeepFar(erased_ + b, distances[b]);
+}
+
+// What the sketch leaves out of a key, squared: its directions are orthogonal.
+float HierarchicalIndex::DistanceOf(const float* key, const float* coordinates) const {
+  const float distance =
+      sketch_->SquaredDeviation(key) - std::inner_product(coordinates, coordinates + rank(), coordinates, 0.0f);
+  return std::isfinite(distance) ? std::max(distance, 0.0f) : 0.0f;
+}
+
+void HierarchicalIndex::SetFar(size_t number, bool far) {
+  float& scale = members_[places_[number - begin_]].scale;
+  scale = far ? -std::abs(scale) : std::abs(scale);
+}
+
+// The key is in its leaf.
+void HierarchicalIndex::KeepFar(size_t number, float distance) {
+  if (!(distance > far_)) return;
+  if (far_keys_.size() >= std::max(kFewFar, keys_.size() / kFarPart)) {
+    if (distance <= far_keys_.front().distance) return;
+    std::pop_heap(far_keys_.begin(), far_keys_.end(), std::greater<>());
+    SetFar(far_keys_.back().number, false);
+    far_keys_.pop_back();
+  }
+  far_keys_.push_back({distance, static_cast<uint32_t>(number)});
+  std::push_heap(far_keys_.begin(), far_keys_.end(), std::greater<>());
+  SetFar(number, true);
 }
 
 void HierarchicalIndex::AddKey() {
@@ -288,6 +337,7 @@ void HierarchicalIndex::AddKey() {
   std::vector<uint8_t> nibbles(rank());
   keys_.Read(keys_.size() - 1, key.data());
   sketch_->Project(key.data(), false, coordinates.data());
+  const float distance = DistanceOf(key.data(), coordinates.data());
   const uint8_t doubled = sketch_->Encode(coordinates.data(), nibbles.data());
   Decode(nibbles.data(), doubled, coordinates.data());
   rows_.resize(rows_.size() + sketch_->row_bytes());
@@ -304,6 +354,7 @@ void HierarchicalIndex::AddKey() {
   }
   Put(leaf, {static_cast<uint32_t>(end() - 1), scale}, nibbles.data(), doubled);
   Describe(leaf);
+  KeepFar(end() - 1, distance);
 }
 
 size_t HierarchicalIndex::NewLeaf() {
@@ -368,6 +419,10 @@ void HierarchicalIndex::Put(size_t leaf, Member member, const uint8_t* nibbles, 
 void HierarchicalIndex::Remove(size_t number) {
   const size_t place = places_[number - begin_];
   const size_t leaf = place / kLeaf;
+  if (members_[place].scale < 0) {
+    std::erase_if(far_keys_, [&](const FarKey& key) { return key.number == number; });
+    std::make_heap(far_keys_.begin(), far_keys_.end(), std::greater<>());
+  }
   const size_t last = leaf * kLeaf + --filled_[leaf];
   for (size_t r = 0; r < rank(); ++r) {
     const float x = Coordinate(Nibble(place, r), doubled_[place], r);
@@ -537,19 +592,25 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
       // They lie anywhere, and what the loop does with one hides little of the wait for the next.
       if (i + kMembersAhead < places.size()) __builtin_prefetch(&members_[places[i + kMembersAhead]]);
       const Member member = members_[places[i]];
+      if (member.scale < 0) continue;  // it follows
       const size_t b = member.number - static_cast<uint32_t>(erased_);
       if (b < first || b >= last) continue;
       s.which.push_back(member.number - static_cast<uint32_t>(begin_));
       s.scales.push_back(member.scale);
     }
-    if (s.which.size() < k) {
+    // Rows are rounded by what the many are like: far keys are compared as they are.
+    s.found.clear();
+    for (const FarKey& key : far_keys_) {
+      const size_t b = key.number - erased_;
+      if (b >= first && b < last) s.found.push_back(static_cast<int32_t>(b));
+    }
+    if (s.which.size() + s.found.size() < k) {
       SearchLandmarks(keys_, first, last, 1, queries + q * keys_.dim(), best + q);
       continue;
     }
     s.sums.resize(s.which.size());
     SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[q], s.sums.data());
     RankRows(k + kSpare, s);
-    s.found.clear();
     for (const auto& [score, row] : s.ranked) {
       s.found.push_back(static_cast<int32_t>(row + static_cast<uint32_t>(begin_ - erased_)));
     }
