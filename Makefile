@@ -34,7 +34,7 @@ tables:  ## train six small models on books and LaTeX and make the paper's table
 recall:  ## what the bundled model finds in books of up to a million tokens (two hours; docs/results)
 	@scripts/experiment recall
 
-model:  ## train the bundled model again, in work/tiny (an hour and a quarter on two cores; resumable)
+model:  ## train the bundled model again, in work/tiny (two hours on two cores; resumable)
 	@scripts/model
 
 format: dev-tools  ## lay all C++ files out with clang-format
