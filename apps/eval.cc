@@ -64,6 +64,7 @@ SessionFlags Changed(SessionFlags flags, const std::vector<std::string>& changes
       flags.k_given = flags.k_given || key == "k";
     } else if (double cutoff; key == "cutoff" && CLI::detail::lexical_cast(value, cutoff)) {
       flags.options.miss_cutoff = cutoff;
+      flags.cutoff_given = true;
     } else {
       Fail("--against {}: write a flag and its value, like weights=f32, block-format=f32, k=2 or attention=full",
            change);

@@ -55,8 +55,9 @@ void SessionFlags::AddAttention(CLI::App& verb) {
   verb.add_option("--index", index, "How landmarks are found: exact, int8, hierarchical, ivf or auto")
       ->check(CLI::IsMember({"exact", "int8", "hierarchical", "ivf", "auto"}))
       ->capture_default_str();
-  verb.add_option("--cutoff", options.miss_cutoff, "Skip the memory where the context-miss token's share is below this")
-      ->capture_default_str();
+  cutoff = verb.add_option("--cutoff", options.miss_cutoff,
+                           "Skip the memory where the context-miss token's share is below this; default: as the model "
+                           "was trained with a memory, else 0");
 }
 
 void SessionFlags::AddAudit(CLI::App& verb) {
@@ -84,6 +85,9 @@ SessionOptions OptionsFrom(const SessionFlags& flags, const InferenceModel& mode
   SessionOptions options = flags.options;
   const SessionOptions defaults = DefaultSessionOptions(model.config());
   if (!flags.k_given && (flags.k == nullptr || flags.k->count() == 0)) options.top_k = defaults.top_k;
+  if (!flags.cutoff_given && (flags.cutoff == nullptr || flags.cutoff->count() == 0)) {
+    options.miss_cutoff = defaults.miss_cutoff;
+  }
   options.attention = flags.attention.empty()     ? defaults.attention
                       : flags.attention == "full" ? AttentionKind::kFull
                                                   : AttentionKind::kLandmark;

@@ -23,7 +23,9 @@ struct SessionFlags {
   double audit_min = 0;
   SessionOptions options;
   CLI::Option* k = nullptr;
+  CLI::Option* cutoff = nullptr;
   bool k_given = false;  // by other means than the flag
+  bool cutoff_given = false;
 
   void AddModel(CLI::App& verb);
   void AddAttention(CLI::App& verb);

@@ -208,6 +208,33 @@ TEST(Engine, TrainingWithMemoryAndDistractors) {
   CheckAgainstReference(TestModel(c, 3, 30));
 }
 
+// All landmarks of the memory are under the token; local layers have none.
+TEST(Engine, TrainingWithMemoryUnderTheContextMissToken) {
+  for (const size_t k : {1, 2, 7}) {
+    for (const size_t local_layers : {0, 1}) {
+      ModelConfig c = SmallConfig();
+      c.landmark.memory_training.enabled = true;
+      c.landmark.memory_training.k = k;
+      c.landmark.memory_training.chunk_length = 6;
+      c.landmark.context_miss = {true, 21, 0.5};
+      c.landmark.local_layers = local_layers;
+      c.landmark.local_blocks = local_layers;
+      CheckAgainstReference(TestModel(c, 2, 30, k));
+      c.landmark.context_miss.cutoff = 0.3;  // some queries read nothing
+      CheckAgainstReference(TestModel(c, 2, 30, k));
+    }
+  }
+  ModelConfig c = SmallConfig();
+  c.landmark.memory_training.enabled = true;
+  c.landmark.memory_training.k = 3;
+  c.landmark.memory_training.chunk_length = 6;
+  c.landmark.memory_training.distractor_blocks = 4;
+  c.landmark.memory_training.distractors = DistractorSource::kBatch;
+  c.landmark.context_miss = {true, 21, 0.5};
+  c.rotary_layout = RotaryLayout::kInterleaved;
+  CheckAgainstReference(TestModel(c, 3, 30));
+}
+
 TEST(Engine, BankOfEarlierBlocksEntersTheMemory) {
   ModelConfig c = SmallConfig();
   c.landmark.memory_training.enabled = true;

@@ -377,10 +377,14 @@ TEST(Session, WhatWasReadIsAShareOfTheAttention) {
           EXPECT_GE(gate, 0.0f);
           EXPECT_LE(gate, 1.0f);
           sum += gate;
-          if (i > 0) {
-            EXPECT_LT(layer.blocks[cell * 3 + i - 1], layer.blocks[cell * 3 + i]);
-          }
+          // Where the context-miss token's share is too small nothing is searched.
+          const int32_t* blocks = &layer.blocks[cell * 3];
+          EXPECT_EQ(blocks[i] == kNoBlockChosen, blocks[0] == kNoBlockChosen);
+          EXPECT_TRUE(i == 0 || blocks[0] == kNoBlockChosen || blocks[i - 1] < blocks[i]);
+          EXPECT_TRUE(gate == 0.0f || blocks[0] != kNoBlockChosen);
         }
+        EXPECT_TRUE(cutoff > 0.0 || layer.blocks[cell * 3] != kNoBlockChosen);
+        EXPECT_TRUE(cutoff < 1.0 || layer.blocks[cell * 3] == kNoBlockChosen);
         EXPECT_LE(sum, 1.0f + 1e-6f);
         EXPECT_TRUE(cutoff > 0.0 || sum > 0.0f);
         EXPECT_TRUE(cutoff < 1.0 || sum == 0.0f);

@@ -140,7 +140,6 @@ HWY_INLINE void PanelRows(size_t rows, const uint8_t* panel, size_t quads, const
 
 // The same with keys of half bytes, [groups][kColumns][4]: the lower halves are the first four numbers of a group of
 // eight, the upper ones the others. done(row, column, sums of the kLanes keys from `column` on) gets what comes out.
-constexpr size_t kNibbleRows = 4;
 template <size_t kRows, class Query, class Done>
 HWY_INLINE void NibbleDots(const uint8_t* panel, size_t groups, const Query* queries, const Done& done) {
   const ITag di;

@@ -65,8 +65,8 @@ HWY_INLINE uint64_t BitsOf(Mask mask) {
 #endif
 }
 
-// Sums of kRows queries with the keys of a panel in the keys' own units, [kRows][kColumns]; returns nothing, or into
-// `reached` the columns whose sum is at least the query's `least`, one bit each.
+// Sums of kRows queries with the keys of a panel in the keys' own units, [kRows][kColumns]. Where `least` is given,
+// also the columns whose sum is at least the query's, one bit each: `reached`.
 template <size_t kRows>
 HWY_NOINLINE void PanelSums(const SketchPanels& sketches, uint32_t panel, const SketchQuery* queries,
                             const int32_t* least, int32_t* sums, uint64_t* reached) {
@@ -88,6 +88,8 @@ HWY_NOINLINE void PanelSums(const SketchPanels& sketches, uint32_t panel, const 
   for (size_t row = 0; row < kRows; ++row) reached[row] = ~below[row];
 }
 
+// The same for any number of queries, up to kRowsTogether at once.
+constexpr size_t kRowsTogether = 4;
 HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t rows, const SketchQuery* queries,
                            const int32_t* least, int32_t* sums, uint64_t* reached) {
   size_t done = 0;
@@ -97,7 +99,7 @@ HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t 
                      reached + done);
     done += kRows;
   };
-  while (rows - done >= kNibbleRows) run(std::integral_constant<size_t, kNibbleRows>());
+  while (rows - done >= kRowsTogether) run(std::integral_constant<size_t, kRowsTogether>());
   while (rows - done >= 2) run(std::integral_constant<size_t, 2>());
   if (rows - done == 1) run(std::integral_constant<size_t, 1>());
 }

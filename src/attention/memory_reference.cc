@@ -210,6 +210,8 @@ std::vector<std::vector<size_t>> MemoryReference<T>::Choose(const Chunk& chunk, 
       chosen[cell] = TakeLargest(best, top_k, raw);
       ++comparison_.choices;
       if (chunk.follow == nullptr || top_k == 0) continue;
+      // What chose nothing is judged by the context-miss token's share.
+      if (chunk.miss_key && chunk.follow->read[cell] == 0 && chunk.follow->blocks[cell * top_k] < 0) continue;
       std::vector<T> scores = best;
       if (!raw) std::transform(scores.begin(), scores.end(), scores.begin(), [](T x) { return std::log(x); });
       if (!Follow(*chunk.follow, cell, scores, chosen[cell])) ++comparison_.wrong;

@@ -36,7 +36,8 @@ struct MemoryReferenceOptions {
 // reference follows them, so that both can be compared although they rounded differently.
 struct ForeignChoices {
   size_t chosen = 0;              // k'
-  std::vector<int32_t> blocks{};  // [time][query_head][k'], numbered from the start of the text, ascending
+  std::vector<int32_t> blocks{};  // [time][query_head][k'], numbered from the start of the text, ascending;
+                                  // negative where the context-miss token kept a query from choosing
   std::vector<uint8_t> read{};    // [time][query_head]: whether the memory was read; matters with a context-miss token
   double tolerance = 0;           // of scores, their softmax's logarithm, and the context-miss token's share
 };

@@ -14,6 +14,7 @@ namespace cairn {
 namespace {
 
 constexpr float kLog2E = 1.44269504089f;
+constexpr float kNothing = -1e37f;  // maximum of an empty group
 
 // A choice of a block by a query.
 struct Reader {
@@ -50,17 +51,24 @@ class HeadReader {
   const float* Value(size_t m) const { return chunk_.memory[m].v + kv_head_ * chunk_.memory[m].head_stride; }
   const int32_t* Chosen(size_t head, size_t t) const { return chunk_.chosen + (head * chunk_.time + t) * shape_.top_k; }
 
-  // Every query of every head chooses.
+  // Every query of every head chooses, if the context-miss token lets it.
   void ChooseAll() {
-    ForEachQuery(
-        [&](size_t head, size_t t) { Choose(chunk_.q.Row(0, head, t), const_cast<int32_t*>(Chosen(head, t))); });
+    ForEachQuery([&](size_t head, size_t t) {
+      auto* chosen = const_cast<int32_t*>(Chosen(head, t));
+      if (chunk_.miss_key != nullptr && MissShare(shape_, chunk_, head, t) < chunk_.miss_cutoff) {
+        *chosen = -1;
+      } else {
+        Choose(chunk_.q.Row(0, head, t), chosen);
+      }
+    });
   }
+  bool Reads(size_t head, size_t t) const { return *Chosen(head, t) >= 0; }
 
   // Who reads each block, by what was chosen.
   std::vector<std::vector<Reader>> Readers() const {
     std::vector<std::vector<Reader>> readers(blocks_);
     ForEachQuery([&](size_t head, size_t t) {
-      for (size_t i = 0; i < top_k_; ++i) {
+      for (size_t i = 0; i < top_k_ && Reads(head, t); ++i) {
         readers[static_cast<size_t>(Chosen(head, t)[i])].push_back({head, t, i});
       }
     });
@@ -178,17 +186,39 @@ const std::byte* Packed(const RetrievalShape& shape, const MemoryBlock& block, s
 
 }  // namespace
 
+float MissShare(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head, size_t time) {
+  const size_t kv_head = head / (shape.query_heads / shape.kv_heads);
+  float score;
+  DotRows({1, shape.dim, shape.dim}, chunk.q.Row(0, head, time), chunk.miss_key + kv_head * shape.dim, &score);
+  const size_t at = head * chunk.state_stride + time;
+  score *= kLog2E / std::sqrt(static_cast<float>(shape.dim));
+  return std::exp2(score - chunk.home_max[at]) * chunk.home_inverse[at];
+}
+
 void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head) {
   if (chunk.memory.empty() || shape.top_k == 0) return;
   HeadReader reader(shape, chunk, kv_head);
   const size_t dim = shape.dim;
   reader.ChooseAll();
-  // One home group: what the local attention had in it, and the gates of the chosen blocks.
+  // One home group: what the local attention had in it, and the gates of the chosen blocks. Under a context-miss token
+  // the gates are a group of their own.
+  const bool miss = chunk.miss_key != nullptr;
   const auto state = [&](size_t head, size_t t) { return head * chunk.state_stride + t; };
+  const auto group = [&](size_t head, size_t t) -> RunningGroup {
+    const size_t at = state(head, t);
+    if (miss) return {&chunk.miss_max[at], &chunk.miss_inverse[at], chunk.miss_out + at * dim};
+    return {&chunk.home_max[at], &chunk.home_inverse[at], chunk.out.Row(0, head, t)};
+  };
   reader.ForEachQuery([&](size_t head, size_t t) {
-    float& inverse = chunk.home_inverse[state(head, t)];
-    inverse = 1.0f / inverse;
-    ScaleRow(inverse, chunk.out.Row(0, head, t), dim);
+    const RunningGroup running = group(head, t);
+    if (miss) {
+      *running.max = kNothing;
+      *running.sum = 0;
+      std::fill_n(running.out, dim, 0.0f);
+    } else {
+      *running.sum = 1.0f / *running.sum;
+      ScaleRow(*running.sum, running.out, dim);
+    }
   });
   std::vector<float> queries;
   std::vector<RunningGroup> groups;
@@ -199,16 +229,19 @@ void RetrievalForward(const RetrievalShape& shape, const RetrievalChunk& chunk, 
     groups.clear();
     for (const Reader& each : readers[m]) {
       reader.TurnQuery(each, m, &queries[groups.size() * dim]);
-      const size_t at = state(each.head, each.time);
-      groups.push_back({&chunk.home_max[at], &chunk.home_inverse[at], chunk.out.Row(0, each.head, each.time)});
+      groups.push_back(group(each.head, each.time));
     }
     ReadBlock(reader.block(), Packed(shape, chunk.memory[m], kv_head, false), groups.size(), queries.data(),
               groups.data(), nullptr);
   }
   reader.ForEachQuery([&](size_t head, size_t t) {
-    float& inverse = chunk.home_inverse[state(head, t)];
-    inverse = 1.0f / inverse;
-    ScaleRow(inverse, chunk.out.Row(0, head, t), dim);
+    if (!reader.Reads(head, t)) return;  // an empty group: its sum stays 0, and so does one over it
+    const RunningGroup running = group(head, t);
+    *running.sum = 1.0f / *running.sum;
+    ScaleRow(*running.sum, running.out, dim);
+    if (!miss) return;
+    const float share = MissShare(shape, chunk, head, t);
+    AddWeightedRows({1, dim, dim}, &share, running.out, chunk.out.Row(0, head, t));
   });
 }
 
@@ -218,9 +251,15 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
   const HeadReader reader(shape, chunk, kv_head);
   const BlockShape& stored = reader.block();
   const size_t dim = shape.dim, padded = stored.padded_dim();
-  std::vector<float> delta(shape.query_heads * chunk.time);  // out . dout of each query
+  // Of each query: out . dout of the group that the gates are in, and one over its sum, as much as the group counts.
+  const bool miss = chunk.miss_key != nullptr;
+  std::vector<float> delta(shape.query_heads * chunk.time), inverse(delta.size());
   reader.ForEachQuery([&](size_t head, size_t t) {
-    DotRows({1, dim, dim}, chunk.out.Row(0, head, t), gradients.dout.Row(0, head, t), &delta[head * chunk.time + t]);
+    const size_t at = head * chunk.state_stride + t;
+    const float* out = miss ? chunk.miss_out + at * dim : chunk.out.Row(0, head, t);
+    DotRows({1, dim, dim}, out, gradients.dout.Row(0, head, t), &delta[head * chunk.time + t]);
+    inverse[head * chunk.time + t] =
+        miss ? MissShare(shape, chunk, head, t) * chunk.miss_inverse[at] : chunk.home_inverse[at];
   });
   std::vector<float> home_max, home_inverse, home_delta;
   const std::vector<std::vector<Reader>> readers = reader.Readers();
@@ -245,8 +284,8 @@ void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk,
       const Reader& each = readers[m][r];
       reader.TurnQuery(each, m, queries + r * padded);
       std::copy_n(gradients.dout.Row(0, each.head, each.time), dim, dout + r * padded);
-      home_max.push_back(chunk.home_max[each.head * chunk.state_stride + each.time]);
-      home_inverse.push_back(chunk.home_inverse[each.head * chunk.state_stride + each.time]);
+      home_max.push_back((miss ? chunk.miss_max : chunk.home_max)[each.head * chunk.state_stride + each.time]);
+      home_inverse.push_back(inverse[each.head * chunk.time + each.time]);
       home_delta.push_back(delta[each.head * chunk.time + each.time]);
     }
     work.pack = reinterpret_cast<const float*>(Packed(shape, block, kv_head, true));

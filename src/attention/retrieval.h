@@ -72,8 +72,18 @@ struct RetrievalChunk {
   float* home_max;
   float* home_inverse;
   size_t state_stride;
-  int32_t* chosen;  // [query_head][time][top_k] indexes into memory; k' = min(top_k, memory.size()) of them are set
+  // [query_head][time][top_k] indexes into memory; k' = min(top_k, memory.size()) of them are set. The first is
+  // negative where the context-miss token kept the query from reading.
+  int32_t* chosen;
   size_t distractors = 0;  // the first blocks of the memory that are
+  // With a context-miss token all landmarks of the memory are under it: they are a softmax group of their own, whose
+  // state this becomes, as FusedSaved has it. `home_max` and `home_inverse` then stay the local attention's, which the
+  // token's key was part of.
+  const float* miss_key = nullptr;  // rotated, [kv_head][dim]; null: no token
+  float miss_cutoff = 0;            // a query whose share of the token is under it reads nothing
+  float* miss_max = nullptr;
+  float* miss_inverse = nullptr;
+  float* miss_out = nullptr;  // [query_head][time][dim], heads `state_stride` rows apart
 };
 
 // How many of k' chosen blocks are distractors: half of them, less where there are too few, more where own blocks are
@@ -93,7 +103,11 @@ struct RetrievalGradients {
   HeadsView<float> dq;  // added to
 };
 
-// `chunk` as RetrievalForward left it. Adds to dq and to the blocks' gradients.
+// The context-miss token's share of the home group of a query.
+float MissShare(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t head, size_t time);
+
+// `chunk` as RetrievalForward left it. Adds to dq and to the blocks' gradients. What the context-miss token's own score
+// gets comes from FusedBackward, which finds the memory's state where its own controlled group would be.
 void RetrievalBackward(const RetrievalShape& shape, const RetrievalChunk& chunk, size_t kv_head,
                        const RetrievalGradients& gradients);
 

@@ -45,6 +45,7 @@ void CheckRecall(const RetrievalAudit& audit, double least, std::string_view ind
 
 // What a thread works in; kept, because fresh memory costs more than the work.
 struct MemoryAttention::Scratch {
+  std::vector<std::pair<size_t, size_t>> choosers;  // row and head
   std::vector<float> queries, scores, keys, key, few_scores, gates, weights;
   std::vector<BestBlocks> best;
   std::vector<int32_t> first;  // choosers of each block; -1: none. Left so by every user.
@@ -186,6 +187,7 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     if (reads && !options_.block.landmark) {
       ReadAll(memory, chunk, unit);
     } else if (reads) {
+      if (chunk.miss_key != nullptr) Gate(chunk, unit);
       if (alone) Choose(memory, chunk, unit);
       if (audits) audits_of[index] = Audit(memory, chunk, unit);
       Read(memory, chunk, unit);
@@ -205,7 +207,9 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
     const size_t count = chunk.local_blocks ? 0 : blocks_chosen_;
     chunk.reads->chosen = chunk.local_blocks ? 0 : chosen_count_;
     chunk.reads->blocks.assign(chosen_.begin(), chosen_.begin() + static_cast<ptrdiff_t>(count));
-    for (int32_t& block : chunk.reads->blocks) block += static_cast<int32_t>(memory.forgotten());
+    for (int32_t& block : chunk.reads->blocks) {
+      if (block != kNoBlockChosen) block += static_cast<int32_t>(memory.forgotten());
+    }
     chunk.reads->gates.assign(gates_.begin(), gates_.begin() + static_cast<ptrdiff_t>(count));
   }
   StoreLocal(memory, chunk);
@@ -309,27 +313,53 @@ void MemoryAttention::LocalRows(LayerMemory& memory, const Chunk& chunk, size_t 
   }
 }
 
+// The context-miss token's share of each query's home group; under the cutoff a query is closed: it reads no memory.
+void MemoryAttention::Gate(const Chunk& chunk, const Unit& unit) {
+  const size_t dim = options_.dim;
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      const size_t cell = Index(t, h);
+      float score;
+      DotRows({1, dim, dim}, Query(chunk, t, h), &miss_key_[unit.kv_head * dim], &score);
+      miss_share_[cell] = std::exp2(score * scale_ - max_[cell]) / sum_[cell];
+      memory_max_[cell] = kNothing;
+      memory_sum_[cell] = 0;
+      if (!Closed(chunk, cell)) std::fill_n(&memory_out_[cell * dim], dim, 0.0f);
+    }
+  }
+}
+
 // Head and token: every query chooses for itself.
 void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, const Unit& unit) {
   const size_t dim = options_.dim;
   const size_t blocks = memory.size();
   const size_t k = chosen_count_;
   const LandmarkPanels& panels = memory.landmarks(unit.kv_head);
-  const size_t count = (unit.last - unit.first) * group();
   Scratch& scratch = Scratch::Get();
+  // Those that choose, as row and head.
+  std::vector<std::pair<size_t, size_t>>& choosers = scratch.choosers;
+  choosers.clear();
+  for (size_t t = unit.first; t < unit.last; ++t) {
+    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      if (Closed(chunk, Index(t, h))) {
+        std::fill_n(&chosen_[Index(t, h) * k], k, kNoBlockChosen);
+      } else {
+        choosers.emplace_back(t, h);
+      }
+    }
+  }
+  const size_t count = choosers.size();
+  if (count == 0) return;
   std::vector<float>& queries = scratch.queries;
   std::vector<BestBlocks>& best = scratch.best;
   Grow(queries, count * dim);
   Grow(scratch.scores, count * k);
   if (best.size() < count) best.resize(count);
-  size_t n = 0;
-  for (size_t t = unit.first; t < unit.last; ++t) {
-    for (size_t g = 0; g < group(); ++g, ++n) {
-      const size_t head = unit.kv_head * group() + g;
-      Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, head), &queries[n * dim]);
-      if (chunk.searched != nullptr) std::copy_n(&queries[n * dim], dim, &(*chunk.searched)[Index(t, head) * dim]);
-      best[n].Reset(k, &scratch.scores[n * k], &chosen_[Index(t, head) * k]);
-    }
+  for (size_t n = 0; n < count; ++n) {
+    const auto [t, head] = choosers[n];
+    Turn(static_cast<ptrdiff_t>(prefix_), Query(chunk, t, head), &queries[n * dim]);
+    if (chunk.searched != nullptr) std::copy_n(&queries[n * dim], dim, &(*chunk.searched)[Index(t, head) * dim]);
+    best[n].Reset(k, &scratch.scores[n * k], &chosen_[Index(t, head) * k]);
   }
   // Older blocks share slot 0; the latest k' stand in slots of their own.
   const size_t old = exact() ? blocks : blocks - k;
@@ -352,33 +382,21 @@ void MemoryAttention::Choose(const LayerMemory& memory, const Chunk& chunk, cons
     }
   }
   if (few > 0) {
-    n = 0;
-    for (size_t t = unit.first; t < unit.last; ++t) {
-      for (size_t g = 0; g < group(); ++g, ++n) {
-        std::copy_n(Query(chunk, t, unit.kv_head * group() + g), dim, &queries[n * dim]);
-      }
+    for (size_t n = 0; n < count; ++n) {
+      std::copy_n(Query(chunk, choosers[n].first, choosers[n].second), dim, &queries[n * dim]);
     }
     ScoreKeys(dim, count, queries.data(), few, keys.data(), few_scores.data());
-    for (n = 0; n < count && !tie; ++n) {
+    for (size_t n = 0; n < count && !tie; ++n) {
       for (size_t i = 0; i < few; ++i) {
         best[n].Offer(few_scores[n * RoundUp(few, 16) + i], static_cast<int32_t>(first + i));
       }
     }
   }
-  if (tie) {
-    n = 0;
-    for (size_t t = unit.first; t < unit.last; ++t) {
-      for (size_t g = 0; g < group(); ++g, ++n) {
-        const float* scores = &few_scores[n * RoundUp(few, 16)];
-        TakeBestOfTie(old, scores[0], {scores + 1, k}, &chosen_[Index(t, unit.kv_head * group() + g) * k]);
-      }
-    }
-  }
-  for (size_t t = unit.first; t < unit.last; ++t) {
-    for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
-      int32_t* chosen = &chosen_[Index(t, h) * k];
-      std::sort(chosen, chosen + k);
-    }
+  for (size_t n = 0; n < count; ++n) {
+    int32_t* chosen = &chosen_[Index(choosers[n].first, choosers[n].second) * k];
+    const float* scores = &few_scores[n * RoundUp(few, 16)];
+    if (tie) TakeBestOfTie(old, scores[0], {scores + 1, k}, chosen);
+    std::sort(chosen, chosen + k);
   }
 }
 
@@ -411,6 +429,7 @@ RetrievalAudit MemoryAttention::Audit(const LayerMemory& memory, const Chunk& ch
   std::vector<int32_t> best(k);
   for (size_t t = unit.first; t < unit.last; ++t) {
     for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
+      if (Closed(chunk, Index(t, h))) continue;
       RowScores(memory, chunk, t, h, scores.data());
       TakeBest(scores, k, best.data());
       float last = scores[static_cast<size_t>(best[0])];
@@ -492,18 +511,10 @@ void MemoryAttention::Read(const LayerMemory& memory, const Chunk& chunk, const 
   for (size_t t = unit.first; t < unit.last; ++t) {
     for (size_t h = unit.kv_head * group(); h < (unit.kv_head + 1) * group(); ++h) {
       const size_t cell = Index(t, h);
-      if (miss) {
-        float score;
-        DotRows({1, dim, dim}, Query(chunk, t, h), &miss_key_[unit.kv_head * dim], &score);
-        miss_share_[cell] = std::exp2(score * scale_ - max_[cell]) / sum_[cell];
-        memory_max_[cell] = kNothing;
-        memory_sum_[cell] = 0;
-        std::fill_n(&memory_out_[cell * dim], dim, 0.0f);
-        if (static_cast<double>(miss_share_[cell]) < options_.miss_cutoff) {
-          std::fill_n(&gates_[cell * k], k, kNothing);
-          n += k;
-          continue;
-        }
+      if (Closed(chunk, cell)) {
+        std::fill_n(&gates_[cell * k], k, kNothing);
+        n += k;
+        continue;
       }
       for (size_t i = 0; i < k; ++i, ++n) {
         int32_t& head_of_list = first[static_cast<size_t>(chosen_[cell * k + i])];

@@ -51,6 +51,9 @@ struct RetrievalAudit {
 // Throws Error when the index, named `index`, found a smaller part of the best blocks than `least`.
 void CheckRecall(const RetrievalAudit& audit, double least, std::string_view index);
 
+// Stands where a query chose nothing, because the context-miss token's share was under the cutoff.
+constexpr int32_t kNoBlockChosen = -1;
+
 // What a chunk read: [time][query_head][chosen] in text order, blocks numbered from the start of the text.
 struct ChunkReads {
   size_t chosen = 0;  // blocks a row and head, at most top_k
@@ -106,6 +109,11 @@ class MemoryAttention {
   void AppendLocal(LayerMemory& memory, const Chunk& chunk);
   void LocalTile(LayerMemory& memory, const Chunk& chunk);
   void LocalRows(LayerMemory& memory, const Chunk& chunk, size_t kv_head);
+  void Gate(const Chunk& chunk, const Unit& unit);
+  // By what Gate found; always open without a context-miss token.
+  bool Closed(const Chunk& chunk, size_t cell) const {
+    return chunk.miss_key != nullptr && static_cast<double>(miss_share_[cell]) < options_.miss_cutoff;
+  }
   void Choose(const LayerMemory& memory, const Chunk& chunk, const Unit& unit);
   RetrievalAudit Audit(const LayerMemory& memory, const Chunk& chunk, const Unit& unit);
   void ChooseTogether(const LayerMemory& memory, const Chunk& chunk);

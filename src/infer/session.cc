@@ -87,6 +87,7 @@ SessionOptions DefaultSessionOptions(const ModelConfig& config) {
                           ? AttentionKind::kLandmark
                           : AttentionKind::kFull;
   if (config.landmark.memory_training.enabled) options.top_k = config.landmark.memory_training.k;
+  if (config.landmark.context_miss.enabled) options.miss_cutoff = config.landmark.context_miss.cutoff;
   return options;
 }
 
@@ -275,11 +276,12 @@ void Session::Run(const Rows& all, size_t first_token, const LogitsSink& sink) {
     normalise(layer.input_norm);
     layer.qkv.Multiply(rows, normed_.data(), qkv_.data());
     MemoryAttention::Chunk chunk;
-    chunk.miss_key = landmarks() && !layer.miss_key.empty() ? layer.miss_key.data() : nullptr;
     chunk.reads = options_.record_reads && !all.silent ? &reads_[l] : nullptr;
     chunk.ranking = ranking_;
     chunk.searched = options_.record_queries ? &queries_[l] : nullptr;
     const bool local = landmarks() && l < config.landmark.local_layers;
+    // Local layers read no memory that the context-miss token could keep from them.
+    chunk.miss_key = landmarks() && !local && !layer.miss_key.empty() ? layer.miss_key.data() : nullptr;
     // What is ranked for does not go on after the text before it.
     chunk.local_blocks = !local ? std::nullopt : std::optional(ranking_ ? size_t{0} : config.landmark.local_blocks);
     // A chunk sees those before it through the memory of its layer.
@@ -349,7 +351,9 @@ void Session::NoteReads(size_t row) {
     LayerReads layer{l, {}};
     const size_t begin = row * heads * reads.chosen;
     std::vector<std::pair<int32_t, float>> all;
-    for (size_t i = begin; i < begin + heads * reads.chosen; ++i) all.emplace_back(reads.blocks[i], reads.gates[i]);
+    for (size_t i = begin; i < begin + heads * reads.chosen; ++i) {
+      if (reads.blocks[i] != kNoBlockChosen) all.emplace_back(reads.blocks[i], reads.gates[i]);
+    }
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [block, gate] : all) {
       if (layer.blocks.empty() || layer.blocks.back().block != static_cast<size_t>(block)) {

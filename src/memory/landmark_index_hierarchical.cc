@@ -3,6 +3,8 @@
 // is asked only about what the one above finds promising. A key goes into the
 // leaf whose mean is nearest; a full leaf is split in two. While keys are few,
 // leaves are filled in turn, and all of them are scanned.
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -112,7 +114,7 @@ struct Scratch {
   std::vector<SketchQuery> queries, row_queries;
   std::vector<std::vector<uint32_t>> lists;
   std::vector<uint32_t> panels, which;
-  std::vector<int32_t> sums, found;
+  std::vector<int32_t> sums, far, found;
   std::vector<std::pair<float, uint32_t>> ranked;
 
   static Scratch& Get() {
@@ -584,13 +586,19 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
   }
   scan.panels = s.panels;
   ScanSketches(sketches, scan, count, s.queries.data(), s.lists.data());
+  // Rows are rounded by what the many are like: far keys are compared as they are.
+  s.far.clear();
+  for (const FarKey& key : far_keys_) {
+    const size_t b = key.number - erased_;
+    if (b >= first && b < last) s.far.push_back(static_cast<int32_t>(b));
+  }
   for (size_t q = 0; q < count; ++q) {
     s.which.clear();
     s.scales.clear();
     const std::vector<uint32_t>& places = s.lists[q];
     for (size_t i = 0; i < places.size(); ++i) {
       // They lie anywhere, and what the loop does with one hides little of the wait for the next.
-      if (i + kMembersAhead < places.size()) __builtin_prefetch(&members_[places[i + kMembersAhead]]);
+      if (i + kMembersAhead < places.size()) hwy::Prefetch(&members_[places[i + kMembersAhead]]);
       const Member member = members_[places[i]];
       if (member.scale < 0) continue;  // it follows
       const size_t b = member.number - static_cast<uint32_t>(erased_);
@@ -598,19 +606,14 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
       s.which.push_back(member.number - static_cast<uint32_t>(begin_));
       s.scales.push_back(member.scale);
     }
-    // Rows are rounded by what the many are like: far keys are compared as they are.
-    s.found.clear();
-    for (const FarKey& key : far_keys_) {
-      const size_t b = key.number - erased_;
-      if (b >= first && b < last) s.found.push_back(static_cast<int32_t>(b));
-    }
-    if (s.which.size() + s.found.size() < k) {
+    if (s.which.size() + s.far.size() < k) {
       SearchLandmarks(keys_, first, last, 1, queries + q * keys_.dim(), best + q);
       continue;
     }
     s.sums.resize(s.which.size());
     SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[q], s.sums.data());
     RankRows(k + kSpare, s);
+    s.found = s.far;
     for (const auto& [score, row] : s.ranked) {
       s.found.push_back(static_cast<int32_t>(row + static_cast<uint32_t>(begin_ - erased_)));
     }

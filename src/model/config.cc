@@ -65,6 +65,9 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, size_t layer
   if (!(miss.probability >= 0 && miss.probability <= 1)) {
     Fail("'{}': landmark.context_miss.probability is {}, which is not from 0 to 1", name, miss.probability);
   }
+  if (!(miss.cutoff >= 0 && miss.cutoff <= 1)) {
+    Fail("'{}': landmark.context_miss.cutoff is {}, which is not from 0 to 1", name, miss.cutoff);
+  }
   if (miss.enabled && miss.token_id < 0) Fail("'{}': landmark.context_miss.token_id is missing", name);
   if (miss.token_id >= 0 && miss.token_id == landmark.landmark_id) {
     Fail("'{}': landmark.context_miss.token_id and landmark.landmark_id are both {}", name, miss.token_id);
@@ -82,9 +85,8 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, size_t layer
     Fail("'{}': landmark.memory_training.chunk_length {} is not a multiple of landmark.block_length {}", name,
          memory.chunk_length, landmark.block_length);
   }
-  if (memory.enabled && (miss.enabled || landmark.positional_jump > 0)) {
-    Fail("'{}': landmark.memory_training cannot be combined with {}; it uses slot positions and no gate of its own",
-         name, miss.enabled ? "context_miss" : "positional_jump");
+  if (memory.enabled && landmark.positional_jump > 0) {
+    Fail("'{}': landmark.memory_training cannot be combined with positional_jump; it uses slot positions", name);
   }
   if (landmark.positional_jump > kMaxBlock || landmark.xl_cache_length > kMaxPositions ||
       landmark.xl_segment_length > kMaxPositions) {
@@ -97,9 +99,6 @@ void ValidateLandmark(const LandmarkConfig& landmark, size_t vocab, size_t layer
   if (landmark.local_blocks > 0 && landmark.local_layers == 0) {
     Fail("'{}': landmark.local_blocks is {}, but no layer is local: set landmark.local_layers", name,
          landmark.local_blocks);
-  }
-  if (landmark.local_layers > 0 && miss.enabled) {
-    Fail("'{}': landmark.local_layers cannot be combined with context_miss", name);
   }
   if (landmark.local_blocks > kMaxLocalBlocks) {
     Fail("'{}': landmark.local_blocks is {}, more than {}", name, landmark.local_blocks, kMaxLocalBlocks);

@@ -41,6 +41,8 @@ struct ContextMissConfig {
   bool enabled = false;
   int64_t token_id = -1;
   double probability = 0.5;  // that a landmark is put under its control in training
+  double cutoff = 0;         // share of the token under which the memory is not read: in training with memory, and by
+                             // default in sessions
 
   bool operator==(const ContextMissConfig&) const = default;
 };

@@ -233,6 +233,7 @@ LandmarkConfig ParseLandmark(const Json& section, const std::string& name) {
     landmark.context_miss.enabled = inner.Bool("enabled").value_or(true);
     Set(landmark.context_miss.token_id, inner.Integer("token_id"));
     Set(landmark.context_miss.probability, inner.Number("probability"));
+    Set(landmark.context_miss.cutoff, inner.Number("cutoff"));
     inner.RefuseOthers();
   }
   if (const Json* memory = fields.Find("memory_training"); memory != nullptr) {
@@ -297,6 +298,7 @@ nlohmann::ordered_json LandmarkToJson(const LandmarkConfig& landmark) {
     section["enabled"] = miss.enabled;
     if (miss.token_id >= 0) section["token_id"] = miss.token_id;
     section["probability"] = miss.probability;
+    if (miss.cutoff > 0) section["cutoff"] = miss.cutoff;
   }
   if (const MemoryTrainingConfig& memory = landmark.memory_training; memory != MemoryTrainingConfig()) {
     auto& section = out["memory_training"];

@@ -13,9 +13,9 @@ namespace cairn {
 // With "initializer": "copying" among the model's other keys the attention begins with what it would otherwise have to
 // find: heads of the first layer look at the tokens one, two and three places back, one head of the second layer and
 // all heads of the later ones look for places that stand after the same token and copy what stands there, and the rest
-// gather what their block holds, by which blocks are chosen. Where local layers see the block before, landmarks also hold
-// its last tokens, so that the block that goes on after them can be chosen. Everything stays as trainable as random
-// weights are.
+// gather what their block holds, by which blocks are chosen. Where local layers see the block before, landmarks also
+// hold its last tokens, so that the block that goes on after them can be chosen. Everything stays as trainable as
+// random weights are.
 void InitialiseParameters(const ModelConfig& config, uint64_t seed, Parameters& parameters);
 
 }  // namespace cairn

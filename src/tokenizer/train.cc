@@ -124,7 +124,8 @@ std::shared_ptr<const Tokenizer> TrainTokenizer(const TokenizerTraining& options
       {"num_threads", "1"},
       {"minloglevel", "3"},
   };
-  if (const std::string numbers = Numbers(options.digits); !numbers.empty()) arguments["user_defined_symbols"] = numbers;
+  if (const std::string numbers = Numbers(options.digits); !numbers.empty())
+    arguments["user_defined_symbols"] = numbers;
   std::string model;
   const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &feeder, &model);
   if (!status.ok()) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "base/threads.h"
+#include "kernels/rows.h"
 #include "model/rotary_table.h"
 #include "train/choice_loss.h"
 
@@ -37,7 +38,7 @@ class MemoryOp : public AttentionOp {
 
   size_t SavedFloats() const override {
     // Per chunk the home group's state, then the choices as integers.
-    return chunks_ * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), false) +
+    return chunks_ * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), has_miss()) +
            max_rows_ * config_.num_attention_heads * max_time_ * memory_.k;
   }
 
@@ -55,8 +56,8 @@ class MemoryOp : public AttentionOp {
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first), Seen(layer, c));
-      const FusedSaved state = State(shape, c, saved);
-      FusedForward(shape, LocalInput(qkv, first, shape.prefix), Part(out, config_.query_size(), 0, first), &state);
+      const FusedSaved state = State(layer, shape, c, saved);
+      FusedForward(shape, LocalInput(layer, qkv, c, shape.prefix), Part(out, config_.query_size(), 0, first), &state);
       if (c == 0 || layer < config_.landmark.local_layers) continue;
       const auto memories = Memories(layer, qkv, nullptr, c);
       const RetrievalShape retrieval = Retrieval();
@@ -66,23 +67,28 @@ class MemoryOp : public AttentionOp {
         RetrievalForward(retrieval, chunk, i % config_.num_key_value_heads);
       });
     }
+    // The context-miss token itself attends to nothing.
+    if (has_miss()) std::fill_n(out + miss_row() * config_.query_size(), config_.query_size(), 0.0f);
   }
 
   void Backward(size_t layer, const float* qkv, const float* out, const float* dout, const float* saved_const,
                 float* dqkv) override {
     float* saved = const_cast<float*>(saved_const);
     const size_t queries = config_.query_size();
-    // The local attention overwrites all gradients; its state is that of the whole home group, so it is exact as it is.
+    if (has_miss()) std::fill_n(dqkv + miss_row() * width_, width_, 0.0f);
+    // The local attention overwrites all gradients; its state is that of the whole home group (and, under a
+    // context-miss token, of the memory's), so it is exact as it is.
     for (size_t c = 0; c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first), Seen(layer, c));
       const size_t keys = first - shape.prefix;
       KeepGradients(dqkv, keys, shape.prefix);
-      FusedBackward(shape, LocalInput(qkv, first, shape.prefix), Part(out, queries, 0, first),
-                    Part(dout, queries, 0, first), State(shape, c, saved),
+      FusedBackward(shape, LocalInput(layer, qkv, c, shape.prefix), Part(out, queries, 0, first),
+                    Part(dout, queries, 0, first), State(layer, shape, c, saved),
                     {Part(dqkv, width_, 0, first), Part(dqkv, width_, queries, keys),
-                     Part(dqkv, width_, queries + config_.key_size(), keys)});
+                     Part(dqkv, width_, queries + config_.key_size(), keys), miss_gradients_.data()});
       AddKeptGradients(dqkv, keys, shape.prefix);
+      if (Gated(layer)) AddMissGradients(layer, c, dqkv);
     }
     // Then what was retrieved. A KV head's gradients are added up by one thread, in order.
     const bool reads = layer >= config_.landmark.local_layers;
@@ -90,7 +96,8 @@ class MemoryOp : public AttentionOp {
     for (size_t c = 1; reads && c * chunk_time_ < batch_.time; ++c) {
       const size_t first = c * chunk_time_;
       const AttentionShape shape = LocalShape(batch_.rows, std::min(chunk_time_, batch_.time - first));
-      const FusedSaved state = State(shape, c, saved);
+      const FusedSaved state = State(layer, shape, c, saved);
+      if (Gated(layer)) TurnMissKey(layer, qkv, c);
       const auto memories = Memories(layer, qkv, dqkv, c);
       const RetrievalShape retrieval = Retrieval();
       ParallelFor(config_.num_key_value_heads, [&](size_t kv_head, int) {
@@ -152,6 +159,51 @@ class MemoryOp : public AttentionOp {
     ptrdiff_t index;
   };
 
+  bool has_miss() const { return config_.landmark.context_miss.enabled; }
+  // Local layers read no memory, so there is nothing for the context-miss token to keep from them.
+  bool Gated(size_t layer) const { return has_miss() && layer >= config_.landmark.local_layers; }
+  size_t miss_row() const { return batch_.rows * batch_.time; }
+
+  // Distractors in the memory of a chunk, see Memories.
+  size_t Foreign(size_t layer) const {
+    if (memory_.distractors == DistractorSource::kBank) return std::min(memory_.distractor_blocks, bank_[layer].size());
+    return batch_.rows < 2 || batch_.time < stride_ ? 0 : memory_.distractor_blocks;
+  }
+
+  // The context-miss token stands before the slots of the chunk.
+  RowTurn MissTurn(size_t layer, size_t chunk, bool back) {
+    const size_t own = chunk * chunk_time_ / stride_;
+    const size_t slots = own == 0 ? 0 : std::min(memory_.k, own + Foreign(layer)) + 1;
+    const double position = static_cast<double>(chunk * chunk_time_) - static_cast<double>(slots * stride_) - 1.0;
+    miss_cosine_.resize(config_.head_dim / 2);
+    miss_sine_.resize(config_.head_dim / 2);
+    rotary_.At(position, miss_cosine_.data(), miss_sine_.data());
+    return {miss_cosine_.data(), miss_sine_.data(), config_.head_dim / 2,
+            config_.rotary_layout == RotaryLayout::kInterleaved, back};
+  }
+  // Its key for a chunk, the same for every row: miss_keys_ [row][kv_head][dim].
+  void TurnMissKey(size_t layer, const float* qkv, size_t chunk) {
+    const size_t dim = config_.head_dim;
+    const RowTurn turn = MissTurn(layer, chunk, false);
+    const float* key = qkv + miss_row() * width_ + config_.query_size();
+    miss_keys_.resize(batch_.rows * config_.key_size());
+    for (size_t i = 0; i < batch_.rows * config_.num_key_value_heads; ++i) {
+      TurnRow(turn, key + i % config_.num_key_value_heads * dim, &miss_keys_[i * dim]);
+    }
+  }
+  // From miss_gradients_ [row][kv_head][dim], back to before rotation.
+  void AddMissGradients(size_t layer, size_t chunk, float* dqkv) {
+    const size_t dim = config_.head_dim;
+    const RowTurn turn = MissTurn(layer, chunk, true);
+    float* to = dqkv + miss_row() * width_ + config_.query_size();
+    const float one = 1;
+    for (size_t i = 0; i < batch_.rows * config_.num_key_value_heads; ++i) {
+      float* row = &miss_gradients_[i * dim];
+      TurnRow(turn, row, row);
+      AddWeightedRows({1, dim, dim}, &one, row, to + i % config_.num_key_value_heads * dim);
+    }
+  }
+
   // Positions before a chunk that the layer sees whether chosen or not.
   size_t Seen(size_t layer, size_t chunk) const {
     if (layer >= config_.landmark.local_layers) return 0;
@@ -202,23 +254,30 @@ class MemoryOp : public AttentionOp {
     return {data + (row * batch_.time + first) * width + offset, 0, config_.head_dim, width};
   }
 
-  FusedInput LocalInput(const float* qkv, size_t first, size_t prefix) const {
-    const size_t queries = config_.query_size();
-    return {Part(qkv, width_, 0, first),
-            Part(qkv, width_, queries, first - prefix),
-            Part(qkv, width_, queries + config_.key_size(), first - prefix),
-            {}};
+  FusedInput LocalInput(size_t layer, const float* qkv, size_t chunk, size_t prefix) {
+    const size_t queries = config_.query_size(), first = chunk * chunk_time_;
+    FusedInput in{Part(qkv, width_, 0, first),
+                  Part(qkv, width_, queries, first - prefix),
+                  Part(qkv, width_, queries + config_.key_size(), first - prefix),
+                  {}};
+    if (Gated(layer)) {
+      TurnMissKey(layer, qkv, chunk);
+      miss_gradients_.resize(miss_keys_.size());
+      in.miss = {miss_keys_.data(), nullptr};
+    }
+    return in;
   }
 
-  FusedSaved State(const AttentionShape& shape, size_t chunk, float* saved) const {
-    return LayOutSaved(shape, false, saved + chunk * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), false));
+  FusedSaved State(size_t layer, const AttentionShape& shape, size_t chunk, float* saved) const {
+    float* at = saved + chunk * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), has_miss());
+    return LayOutSaved(shape, Gated(layer), at);
   }
 
   RetrievalChunk Chunk(const float* qkv, float* out, float* saved, const std::vector<MemoryBlock>& memory,
                        const FusedSaved& state, const AttentionShape& shape, size_t row, size_t chunk) const {
     const size_t heads = config_.num_attention_heads;
     const size_t first = chunk * chunk_time_;
-    float* choices = saved + chunks_ * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), false);
+    float* choices = saved + chunks_ * cairn::SavedFloats(LocalShape(max_rows_, chunk_time_), has_miss());
     static_assert(sizeof(int32_t) == sizeof(float));
     RetrievalChunk result;
     result.time = shape.time;
@@ -230,6 +289,13 @@ class MemoryOp : public AttentionOp {
     result.home_max = state.home_max + row * heads * shape.time;
     result.home_inverse = state.home_inverse + row * heads * shape.time;
     result.state_stride = shape.time;
+    if (state.miss_out != nullptr) {
+      result.miss_key = miss_keys_.data();
+      result.miss_cutoff = static_cast<float>(config_.landmark.context_miss.cutoff);
+      result.miss_max = state.miss_max + row * heads * shape.time;
+      result.miss_inverse = state.miss_inverse + row * heads * shape.time;
+      result.miss_out = state.miss_out + row * heads * shape.time * shape.dim;
+    }
     result.chosen = reinterpret_cast<int32_t*>(choices) + (row * batch_.time + first) * heads * memory_.k;
     return result;
   }
@@ -321,6 +387,7 @@ class MemoryOp : public AttentionOp {
   AttentionBatch batch_{};
   AlignedBuffer<std::byte> packs_;  // of the pass under way, [row][block][kv_head]
   std::vector<float> kept_;
+  std::vector<float> miss_keys_, miss_gradients_, miss_cosine_, miss_sine_;
 };
 
 }  // namespace

@@ -104,6 +104,13 @@ void LoadWeights(const ModelSource& base, const ModelConfig& config, const std::
             static_cast<float>(mean[c] / static_cast<double>(std::max<size_t>(count, 1)));
       }
     }
+    // A context-miss token competes with local keys as landmarks do, for them: it begins as a landmark of nothing.
+    const LandmarkConfig& landmark = config.landmark;
+    if (landmark.context_miss.enabled && landmark.landmark_id >= 0 &&
+        is_new(static_cast<size_t>(landmark.context_miss.token_id))) {
+      std::copy_n(&values[static_cast<size_t>(landmark.landmark_id) * hidden], hidden,
+                  &values[static_cast<size_t>(landmark.context_miss.token_id) * hidden]);
+    }
   }
 }
 

@@ -14,7 +14,7 @@ namespace cairn {
 
 struct GrownModel {
   ModelConfig config;               // half layout
-  std::vector<int64_t> new_tokens;  // whose embeddings start as the mean of all others
+  std::vector<int64_t> new_tokens;  // whose embeddings LoadWeights makes
   std::shared_ptr<const Tokenizer> tokenizer;
 };
 
@@ -28,7 +28,7 @@ GrownModel GrowModel(const ModelSource& base, std::shared_ptr<const Tokenizer> t
 void CheckSameArchitecture(const ModelSource& base, const ModelConfig& config, const std::string& name);
 
 // The base's weights in the half layout. The embeddings (input and output) of `new_tokens` become the mean of all
-// others.
+// others, that of a context-miss token the landmark's.
 void LoadWeights(const ModelSource& base, const ModelConfig& config, const std::vector<int64_t>& new_tokens,
                  Parameters& weights);
 

@@ -187,15 +187,21 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   for (size_t b = before - seen; b < before; ++b) blocks.push_back(row * batch.time + b * stride);
   const size_t count = blocks.size(), top_k = layer.local ? count : std::min(memory.k, count);
   const size_t start = count == 0 ? 0 : (top_k + 1) * stride;
-  const auto rotate = [&](const double* from, size_t position) {
+  const auto rotate = [&](const double* from, double position) {
     Vector to(dim);
-    RotateReference(from, dim, static_cast<double>(position), config_.rope_theta, config_.rotary_layout, to.data());
+    RotateReference(from, dim, position, config_.rope_theta, config_.rotary_layout, to.data());
     return to;
   };
-  const Vector q = rotate(&layer.q[((row * batch.time + time) * heads + head) * dim], start + time - first);
-  const auto score = [&](size_t token, size_t position) {
+  const Vector q =
+      rotate(&layer.q[((row * batch.time + time) * heads + head) * dim], static_cast<double>(start + time - first));
+  const auto score_at = [&](size_t token, double position) {
     return scale * Dot(q.data(), rotate(&layer.k[(token * kv_heads + kv) * dim], position).data(), dim);
   };
+  const auto score = [&](size_t token, size_t position) { return score_at(token, static_cast<double>(position)); };
+  // Where layers read the memory, all its landmarks are under the context-miss token.
+  const bool miss = config_.landmark.context_miss.enabled && !layer.local;
+  const auto remembered = miss ? RowKey::kControlledLandmark : RowKey::kLandmark;
+  const double miss_score = miss ? score_at(batch.rows * batch.time, -1) : 0;
   Vector landmark_scores(count);
   for (size_t m = 0; m < count; ++m) {
     const size_t slot = m + top_k >= count ? m + top_k - count + 1 : 0;
@@ -223,7 +229,7 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
   for (size_t i = 0; i < top_k; ++i) {
     const size_t slot = i + (chosen[i] + top_k >= count ? 1 : 0);
     for (size_t j = 0; j < stride; ++j) {
-      keys.push_back({j == length ? RowKey::kLandmark : RowKey::kToken, static_cast<uint32_t>(i)});
+      keys.push_back({j == length ? remembered : RowKey::kToken, static_cast<uint32_t>(i)});
       tokens.push_back(blocks[chosen[i]] + j);
       scores.push_back(score(tokens.back(), slot * stride + j));
     }
@@ -242,8 +248,9 @@ void ReferenceModel::MemoryRow(const Layer& layer, const EngineBatch& batch, siz
     scores.push_back(key.role == RowKey::kHidden ? 0 : score(tokens.back(), start + j));
   }
   RowWeights<double> weights;
-  GroupedSoftmax<double>(keys, scores, nullptr, weights);
-  for (size_t j = 0; j < keys.size(); ++j) {
+  GroupedSoftmax<double>(keys, scores, miss ? &miss_score : nullptr, weights);
+  const bool closed = miss && weights.miss < config_.landmark.context_miss.cutoff;
+  for (size_t j = closed ? top_k * stride : 0; j < keys.size(); ++j) {
     for (size_t d = 0; d < dim; ++d) out[d] += weights.final[j] * layer.v[(tokens[j] * kv_heads + kv) * dim + d];
   }
 }
