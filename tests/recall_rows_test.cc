@@ -283,6 +283,56 @@ TEST_F(RecallRowsTest, FactsAreCutByTheEndsOfBlocks) {
   EXPECT_GT(2 * wanted * some, 3 * by_chance * many);
 }
 
+TEST_F(RecallRowsTest, FactsAreMadeOfTheRowsOwnWords) {
+  std::vector<int32_t> text(401);
+  dataset_->Read(100, text);
+  const std::string before = tokenizer_->DecodeMiddle(text);
+  const WordList words(*dataset_, *tokenizer_);
+  const auto own = [&](double share) {
+    const WordList list = words.WithWordsOf(before, share);
+    Random random(5);
+    size_t count = 0;
+    for (size_t i = 0; i < 200; ++i) count += before.find(list.Word(random)) != std::string::npos;
+    return count;
+  };
+  EXPECT_EQ(own(1), 200u);
+  EXPECT_LT(own(0), 150u);
+  EXPECT_GT(own(0.5), own(0) + 20);
+  // A text without words of the list changes nothing.
+  const WordList none = words.WithWordsOf("123 !", 1);
+  Random a(7), b(7);
+  EXPECT_EQ(none.Word(a), words.Word(b));
+  EXPECT_EQ(none.Name(a), words.Name(b));
+
+  // And rows use it: where the text is one word again and again, most words of the answers are that word.
+  Random draws(9);
+  std::string word;
+  while (word.size() < 6) word = words.Word(draws);
+  while (text.size() < 4000) {
+    const std::vector<int32_t> more = tokenizer_->EncodeMiddle(" " + word);
+    text.insert(text.begin(), more.begin(), more.end());
+  }
+  text.resize(401);
+  const auto rows_with = [&](double share) {
+    RecallConfig config;
+    config.own_words = share;
+    config.repeated_filler = 0;
+    const RecallRows rows(*dataset_, tokenizer_, options_, config);
+    size_t count = 0;
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      Random random(seed);
+      const RecallRows::Row row = rows.Make(text, false, random);
+      std::vector<int32_t> answers;
+      for (size_t i = 0; i < row.tokens.size(); ++i) {
+        if (row.sources[i][0] != RecallRows::kNoSource) answers.push_back(row.tokens[i]);
+      }
+      count += tokenizer_->DecodeMiddle(answers).find(word) != std::string::npos;
+    }
+    return count;
+  };
+  EXPECT_GT(rows_with(1), rows_with(0) + 10);
+}
+
 TEST_F(RecallRowsTest, AnEchoOfNoiseHasNothingOfTheText) {
   RecallConfig config;
   config.noise = 1;

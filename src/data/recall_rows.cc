@@ -93,8 +93,10 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
   // Every other row has as many as fit.
   const bool full = simple || random.Uniform() < 0.5;
   const size_t most = full ? config_.facts : 1 + random.Below(config_.facts);
+  const WordList words =
+      config_.own_words > 0 ? words_->WithWordsOf(tokenizer_->DecodeMiddle(filler), config_.own_words) : *words_;
   const std::vector<RecallFact> facts =
-      simple ? DrawSimpleFacts(*words_, most, random) : DrawFacts(*words_, most, pass_key, random);
+      simple ? DrawSimpleFacts(words, most, random) : DrawFacts(words, most, pass_key, random);
   const size_t asked = simple ? most : most - random.Below(most / 2 + 1);
   const bool lines = random.Uniform() < 0.5;
   std::vector<Insert> statements, questions;

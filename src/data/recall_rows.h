@@ -21,6 +21,9 @@ struct RecallConfig {
   // Part of the steps in which the texts of a batch's rows are shuffled piece by piece: what a row speaks of then tells
   // nothing about where its facts are.
   double mixed = 0;
+  // Part of the words and names that facts are made of that are words of their own row's text: the text then has other
+  // places that begin as an answer does, as a long text has.
+  double own_words = 0;
   double repeated_filler = 0.1;  // part of those rows whose text is a few sentences over and over
 
   bool operator==(const RecallConfig&) const = default;

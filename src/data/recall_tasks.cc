@@ -11,6 +11,8 @@ namespace cairn {
 
 namespace {
 
+constexpr size_t kMostTries = 20;  // for each fact: few words may not make enough different ones
+
 std::string PassKeyNoun(Random& random) {
   if (Chance(0.6, random)) return "pass key";
   return Pick({"secret", "special", "magic", "hidden", "access", "entry", "door", "vault", "master", "pass", "safe",
@@ -145,7 +147,7 @@ std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass
   LineForm line = DrawLineForm(random);
   ClauseForm clause = DrawClauseForm(random);
   size_t kind = random.Below(20);
-  while (facts.size() < count) {
+  for (size_t tries = 0; facts.size() < count && tries < kMostTries * count; ++tries) {
     RecallFact fact;
     if (pass_key && facts.empty()) {
       fact = PassKey(words, random);
@@ -171,7 +173,7 @@ std::vector<RecallFact> DrawSimpleFacts(const WordList& words, size_t count, Ran
   const std::string attribute = Pick({"code", "number", "age", "key", "price"}, random);
   std::vector<RecallFact> facts;
   std::set<std::string> seen;
-  while (facts.size() < count) {
+  for (size_t tries = 0; facts.size() < count && tries < kMostTries * count; ++tries) {
     const std::string name = words.Name(random), value = Digits(3 + random.Below(3), random);
     if (!seen.insert(name).second) continue;
     const std::string restated = "The " + attribute + " of " + name + " is";

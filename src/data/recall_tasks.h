@@ -20,11 +20,12 @@ struct RecallFact {
   std::string end = ".";  // what the answer ends with
 };
 
-// Facts that can be told apart by name; `count` of them, of one form with probability two fifths. With `pass_key` the
-// first is one without a name: two such in one text would contradict each other.
+// Facts that can be told apart by name; `count` of them, or fewer where words are few, of one form with probability two
+// fifths. With `pass_key` the first is one without a name: two such in one text would contradict each other.
 std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random);
 
-// Numbers of three to five digits that belong to names, all in one short form.
+// Numbers of three to five digits that belong to names, all in one short form; `count` of them, or as many as there are
+// names.
 std::vector<RecallFact> DrawSimpleFacts(const WordList& words, size_t count, Random& random);
 
 // A sentence or a few, to be repeated as filler.

@@ -7,6 +7,28 @@
 
 namespace cairn {
 
+namespace {
+
+// Calls word(text) for every word of ASCII letters, of which at most the first is a capital.
+template <typename Each>
+void ForEachWord(const std::string& text, const Each& each) {
+  std::string word;
+  const auto small = [](char letter) { return letter >= 'a' && letter <= 'z'; };
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const char c = i < text.size() ? text[i] : '\n';
+    if (std::isalpha(static_cast<unsigned char>(c)) != 0 && static_cast<unsigned char>(c) < 128) {
+      word += c;
+      continue;
+    }
+    if (word.size() >= 3 && word.size() <= 11 && std::all_of(word.begin() + 1, word.end(), small)) each(word);
+    word.clear();
+  }
+}
+
+bool IsSmall(const std::string& word) { return word[0] >= 'a' && word[0] <= 'z'; }
+
+}  // namespace
+
 WordList::WordList(const TokenDataset& dataset, const Tokenizer& tokenizer) {
   // Pieces of the whole text, so that every book gives words.
   constexpr uint64_t kSample = 6'000'000, kPieces = 48;
@@ -19,30 +41,33 @@ WordList::WordList(const TokenDataset& dataset, const Tokenizer& tokenizer) {
     text += '\n';
   }
   std::map<std::string, size_t> lower, upper;
-  std::string word;
-  for (const char c : text) {
-    if (std::isalpha(static_cast<unsigned char>(c)) != 0 && static_cast<unsigned char>(c) < 128) {
-      word += c;
-      continue;
-    }
-    const auto small = [](char letter) { return letter >= 'a' && letter <= 'z'; };
-    if (word.size() >= 3 && word.size() <= 11 && std::all_of(word.begin() + 1, word.end(), small)) {
-      ++(small(word[0]) ? lower : upper)[word];
-    }
-    word.clear();
-  }
+  ForEachWord(text, [&](const std::string& word) { ++(IsSmall(word) ? lower : upper)[word]; });
+  auto lists = std::make_shared<Lists>();
   for (const auto& [found, count] : lower) {
-    if (found.size() >= 4 && count >= 2) words_.push_back(found);
+    if (found.size() >= 4 && count >= 2) lists->words.push_back(found);
   }
   for (const auto& [found, count] : upper) {
     std::string small = found;
     small[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(small[0])));
-    if (count >= 2 && lower.count(small) == 0) names_.push_back(found);
+    if (count >= 2 && lower.count(small) == 0) lists->names.push_back(found);
   }
-  if (words_.size() < 200 || names_.size() < 20) {
-    Fail("the data has too few different words ({}) and names ({}) to make facts of; give more text", words_.size(),
-         names_.size());
+  if (lists->words.size() < 200 || lists->names.size() < 20) {
+    Fail("the data has too few different words ({}) and names ({}) to make facts of; give more text",
+         lists->words.size(), lists->names.size());
   }
+  all_ = std::move(lists);
+}
+
+WordList WordList::WithWordsOf(const std::string& text, double share) const {
+  WordList result = *this;
+  result.own_ = {};
+  result.own_share_ = share;
+  ForEachWord(text, [&](const std::string& word) {
+    const auto& known = IsSmall(word) ? all_->words : all_->names;
+    if (!std::binary_search(known.begin(), known.end(), word)) return;
+    (IsSmall(word) ? result.own_.words : result.own_.names).push_back(word);
+  });
+  return result;
 }
 
 std::string Pick(std::initializer_list<std::string_view> texts, Random& random) {

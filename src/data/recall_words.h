@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,12 +20,28 @@ class WordList {
   // Reads the first tokens of the data. Throws Error when they have too few different words.
   WordList(const TokenDataset& dataset, const Tokenizer& tokenizer);
 
-  const std::string& Word(Random& random) const { return words_[random.Below(words_.size())]; }
-  const std::string& Name(Random& random) const { return names_[random.Below(names_.size())]; }
+  // The same list, but the given part of what is drawn are words of this text, as often as they stand in it. Words that
+  // the list does not have are left out.
+  WordList WithWordsOf(const std::string& text, double share) const;
+
+  const std::string& Word(Random& random) const { return Draw(all_->words, own_.words, random); }
+  const std::string& Name(Random& random) const { return Draw(all_->names, own_.names, random); }
 
  private:
-  std::vector<std::string> words_;  // lower case
-  std::vector<std::string> names_;  // always written with a capital
+  struct Lists {
+    std::vector<std::string> words;  // lower case
+    std::vector<std::string> names;  // always written with a capital
+  };
+  const std::string& Draw(const std::vector<std::string>& all, const std::vector<std::string>& own,
+                          Random& random) const {
+    const bool from_own = !own.empty() && random.Uniform() < own_share_;
+    const std::vector<std::string>& from = from_own ? own : all;
+    return from[random.Below(from.size())];
+  }
+
+  std::shared_ptr<const Lists> all_;  // sorted
+  Lists own_;
+  double own_share_ = 0;
 };
 
 std::string Pick(std::initializer_list<std::string_view> texts, Random& random);
