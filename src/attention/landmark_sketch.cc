@@ -107,14 +107,13 @@ HWY_INLINE void SketchSums(const SketchPanels& sketches, uint32_t panel, size_t 
 // Twice over panels: first the maximum of every column, then what reaches the threshold that follows from them. Of many
 // panels a part tells the threshold.
 void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
-                      std::vector<uint32_t>* places) {
+                      SketchPlaces* found) {
   constexpr size_t kRowsAtOnce = kMostRefined;
   constexpr size_t kAhead = 8;
   const ITag di;
   HWY_ALIGN int32_t sums[kRowsAtOnce * kColumns];
   thread_local std::vector<uint32_t> panels;
   panels.assign(scan.panels.begin(), scan.panels.end());
-  thread_local std::array<std::vector<int32_t>, kRowsAtOnce> reaching;  // sums of the places
   HWY_ALIGN int32_t maxima[kRowsAtOnce * kColumns];
   uint64_t reached[kRowsAtOnce];
   for (size_t begin = 0; begin < count; begin += kRowsAtOnce) {
@@ -150,8 +149,8 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
     int32_t least[kRowsAtOnce];
     const auto collect = [&](size_t step) HWY_ATTR {
       for (size_t r = 0; r < rows; ++r) {
-        places[begin + r].clear();
-        reaching[r].clear();
+        found[begin + r].places.clear();
+        found[begin + r].sums.clear();
         least[r] = SketchThreshold(scan.wanted / step, maxima + r * kColumns);
       }
       for (size_t i = 0; i < panels.size(); ++i) {
@@ -162,12 +161,12 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
         for (size_t r = 0; r < rows; ++r) {
           const int32_t* row = sums + r * kColumns;
           uint64_t columns = keys & reached[r];
-          std::vector<uint32_t>& list = places[begin + r];
+          auto& [places, reaching] = found[begin + r];
           for (; columns != 0; columns &= columns - 1) {
             const auto column = static_cast<uint32_t>(std::countr_zero(columns));
-            list.push_back(panel * static_cast<uint32_t>(kColumns) + column);
-            reaching[r].push_back(row[column]);
-            if (list.size() >= scan.limit) least[r] = KeepBest(scan.limit / 2, list, reaching[r]);
+            places.push_back(panel * static_cast<uint32_t>(kColumns) + column);
+            reaching.push_back(row[column]);
+            if (places.size() >= scan.limit) least[r] = KeepBest(scan.limit / 2, places, reaching);
           }
         }
       }
@@ -187,7 +186,7 @@ void ScanSketchesImpl(const SketchPanels& sketches, const SketchScan& scan, size
     collect(step);
     // A sample that met all of the best by chance lets too few through.
     bool few = false;
-    for (size_t r = 0; r < rows; ++r) few = few || places[begin + r].size() < scan.wanted / 8;
+    for (size_t r = 0; r < rows; ++r) few = few || found[begin + r].places.size() < scan.wanted / 8;
     if (!few || step == 1) continue;
     std::fill_n(maxima, rows * kColumns, INT32_MIN);
     look(0, 1);
@@ -341,10 +340,10 @@ int32_t SketchThreshold(size_t wanted, int32_t* maxima) {
 }
 
 void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
-                  std::vector<uint32_t>* places) {
+                  SketchPlaces* found) {
   CAIRN_CHECK(!scan.refine || count <= kMostRefined);
   CAIRN_CHECK(scan.limit >= 2);
-  HWY_DYNAMIC_DISPATCH(ScanSketchesImpl)(sketches, scan, count, queries, places);
+  HWY_DYNAMIC_DISPATCH(ScanSketchesImpl)(sketches, scan, count, queries, found);
 }
 
 void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen) {

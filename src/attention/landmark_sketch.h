@@ -55,8 +55,15 @@ struct SketchScan {
   size_t best = 0;
   std::function<void(std::span<const int32_t> reached, std::vector<uint32_t>& more)> refine;
 };
+// What a query found: places, and the sums of their keys.
+struct SketchPlaces {
+  std::vector<uint32_t> places;
+  std::vector<int32_t> sums;
+
+  bool operator==(const SketchPlaces&) const = default;
+};
 void ScanSketches(const SketchPanels& sketches, const SketchScan& scan, size_t count, const SketchQuery* queries,
-                  std::vector<uint32_t>* places);
+                  SketchPlaces* found);
 
 // Marks the `take` panels, or a few more that are as good, of which the most is expected: chosen[p] = 1 where mean[p] +
 // deviations * sqrt(variance[p]) is among the largest. What is not finite is marked too.

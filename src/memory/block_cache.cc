@@ -1,7 +1,5 @@
 #include "memory/block_cache.h"
 
-#include <malloc.h>
-
 #include "base/error.h"
 
 namespace cairn {
@@ -13,32 +11,13 @@ constexpr size_t kReaders = 4;
 // More are not worth remembering: whoever needs them reads them before their turn comes.
 constexpr size_t kMostQueued = 4096;
 
-// Kept for the next reads; what exceeds it is freed.
-constexpr size_t kMostSpares = 2 * kReaders;
-
 }  // namespace
-
-std::shared_ptr<AlignedBuffer<std::byte>> SpareBuffers::Take(const std::shared_ptr<SpareBuffers>& from) {
-  std::unique_ptr<AlignedBuffer<std::byte>> buffer;
-  {
-    const std::lock_guard lock(from->mutex_);
-    if (!from->buffers_.empty()) {
-      buffer = std::move(from->buffers_.back());
-      from->buffers_.pop_back();
-    }
-  }
-  if (buffer == nullptr) buffer = std::make_unique<AlignedBuffer<std::byte>>(from->bytes_);
-  return {buffer.release(), [from](AlignedBuffer<std::byte>* returned) {
-            std::unique_ptr<AlignedBuffer<std::byte>> owned(returned);
-            const std::lock_guard lock(from->mutex_);
-            if (from->buffers_.size() < kMostSpares) from->buffers_.push_back(std::move(owned));
-          }};
-}
 
 BlockCache::BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget)
     : budget_(budget),
       file_(std::move(file)),
-      spares_(std::make_shared<SpareBuffers>(file_->identity().record_bytes())) {
+      record_bytes_(file_->identity().record_bytes()),
+      pool_(std::make_shared<RecordPool>(record_bytes_)) {
   for (size_t i = 0; i < kReaders; ++i) readers_.emplace_back([this] { ReadAhead(); });
 }
 
@@ -49,12 +28,6 @@ BlockCache::~BlockCache() {
   }
   wanted_.notify_all();
   for (std::thread& reader : readers_) reader.join();
-  // Several threads allocated the blocks, and each thread's heap would keep its part for itself.
-  entries_.clear();
-  spares_.reset();
-#ifdef __GLIBC__
-  malloc_trim(0);
-#endif
 }
 
 void BlockCache::Update(std::shared_ptr<const MemoryFile> file) {
@@ -101,20 +74,20 @@ BlockPin BlockCache::Get(size_t record, size_t block) {
 }
 
 // Reads a record that has no entry yet; the lock is open meanwhile. On failure the entry goes again.
-std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::unique_lock<std::mutex>& lock) {
+std::shared_ptr<const std::byte> BlockCache::Load(Key key, std::unique_lock<std::mutex>& lock) {
   entries_.emplace(key, Entry{});
   const std::shared_ptr<const MemoryFile> file = file_;
-  const size_t bytes = file->identity().record_bytes();
-  MakeRoom(bytes);
-  counters_.bytes_held += bytes;
+  MakeRoom(record_bytes_);
+  counters_.bytes_held += record_bytes_;
   lock.unlock();
-  const std::shared_ptr<AlignedBuffer<std::byte>> data = SpareBuffers::Take(spares_);
+  std::shared_ptr<std::byte> data;
   try {
-    file->ReadRecord(static_cast<size_t>(key & ((Key{1} << 40) - 1)), static_cast<size_t>(key >> 40), data->data());
+    data = RecordPool::Take(pool_);
+    file->ReadRecord(static_cast<size_t>(key & ((Key{1} << 40) - 1)), static_cast<size_t>(key >> 40), data.get());
   } catch (...) {
     lock.lock();
     entries_.erase(key);
-    counters_.bytes_held -= bytes;
+    counters_.bytes_held -= record_bytes_;
     loaded_.notify_all();
     throw;
   }
@@ -124,7 +97,7 @@ std::shared_ptr<const AlignedBuffer<std::byte>> BlockCache::Load(Key key, std::u
   entry.used = true;
   entry.place = clock_.size();
   clock_.push_back(key);
-  counters_.bytes_read += bytes;
+  counters_.bytes_read += record_bytes_;
   loaded_.notify_all();
   return data;
 }
@@ -142,7 +115,7 @@ void BlockCache::MakeRoom(size_t bytes) {
       ++hand_;
       continue;
     }
-    counters_.bytes_held -= entry.data->size();
+    counters_.bytes_held -= record_bytes_;
     // The last one takes its place on the clock.
     clock_[hand_] = clock_.back();
     entries_.at(clock_[hand_]).place = hand_;

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/aligned.h"
 #include "memory/memory_file.h"
+#include "memory/record_pool.h"
 
 namespace cairn {
 
@@ -21,32 +21,16 @@ namespace cairn {
 class BlockPin {
  public:
   BlockPin() = default;
-  explicit BlockPin(std::shared_ptr<const AlignedBuffer<std::byte>> data, size_t offset = 0)
-      : data_(std::move(data)), offset_(offset) {}
+  explicit BlockPin(std::shared_ptr<const std::byte> data) : data_(std::move(data)) {}
   BlockPin(BlockPin&&) = default;
   BlockPin& operator=(BlockPin&&) = default;
   BlockPin(const BlockPin&) = delete;
   BlockPin& operator=(const BlockPin&) = delete;
 
-  const std::byte* data() const { return data_->data() + offset_; }
+  const std::byte* data() const { return data_.get(); }
 
  private:
-  std::shared_ptr<const AlignedBuffer<std::byte>> data_;
-  size_t offset_ = 0;
-};
-
-// Buffers of records that went, to be used again: several threads that allocate and free would make the heap several
-// times as large as the budget. Thread-safe.
-class SpareBuffers {
- public:
-  explicit SpareBuffers(size_t bytes) : bytes_(bytes) {}
-  // A buffer that comes back here when its last owner is gone.
-  static std::shared_ptr<AlignedBuffer<std::byte>> Take(const std::shared_ptr<SpareBuffers>& from);
-
- private:
-  const size_t bytes_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<AlignedBuffer<std::byte>>> buffers_;
+  std::shared_ptr<const std::byte> data_;
 };
 
 // Thread-safe. Threads of its own read ahead.
@@ -80,14 +64,14 @@ class BlockCache {
 
  private:
   struct Entry {
-    std::shared_ptr<const AlignedBuffer<std::byte>> data;  // null while it is being read
-    bool used = false;                                     // since the clock's hand passed
-    size_t place = 0;                                      // on the clock
+    std::shared_ptr<const std::byte> data;  // null while it is being read
+    bool used = false;                      // since the clock's hand passed
+    size_t place = 0;                       // on the clock
   };
   using Key = uint64_t;
   static Key KeyOf(size_t record, size_t block) { return static_cast<Key>(record) << 40 | block; }
 
-  std::shared_ptr<const AlignedBuffer<std::byte>> Load(Key key, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<const std::byte> Load(Key key, std::unique_lock<std::mutex>& lock);
   void MakeRoom(size_t bytes);
   void ReadAhead();
 
@@ -97,7 +81,8 @@ class BlockCache {
   std::shared_ptr<const MemoryFile> file_;
   std::unordered_map<Key, Entry> entries_;
   std::vector<Key> clock_;
-  std::shared_ptr<SpareBuffers> spares_;
+  const size_t record_bytes_;
+  std::shared_ptr<RecordPool> pool_;
   size_t hand_ = 0;
   std::deque<Key> queue_;
   Counters counters_;

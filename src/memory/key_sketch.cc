@@ -17,8 +17,6 @@ constexpr size_t kSample = 2048;
 constexpr double kReach = 6;
 // The unit of a sketch's half bytes in deviations: they reach about four.
 constexpr double kStep = 0.5;
-// Sums of products of half bytes stay below 2^18 for 256 of them.
-constexpr uint8_t kMostDoubled = 12;
 // Directions that are taken at least: 8 bytes a key are cheap.
 constexpr size_t kLeastRank = 16;
 // Numbers of a sketch come in such groups.

@@ -11,6 +11,9 @@ namespace cairn {
 
 class KeySketch {
  public:
+  // Sums of products of half bytes stay below 2^18 for 256 of them.
+  static constexpr uint8_t kMostDoubled = 12;
+
   // Takes the directions from the keys, or from some of them where they are many: as many, in eights, as leave out no
   // more than `left_out` of the keys' variance.
   KeySketch(const LandmarkPanels& keys, double left_out);

@@ -6,6 +6,7 @@
 #include <hwy/cache_control.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -40,6 +41,11 @@ constexpr size_t kManyQueries = 17;
 constexpr size_t kFewLeaves = 48;  // all are scanned
 // Ranked by their rows beyond k: bytes may swap neighbours near the k-th place.
 constexpr size_t kSpare = 4;
+// Of a short list so many, those that the sketches say the most of, are ranked by their rows first. They show how wrong
+// sketches are for the query, and which of the others can still be among the best: those that reach these if their
+// sketch is wrong by less than so many deviations.
+constexpr size_t kRankedFirst = 64;
+constexpr float kErrors = 5;
 // Keys of the short list that are asked for before their turn.
 constexpr size_t kMembersAhead = 24;
 // More than so many at once are looked for by scanning: sketches are for a few.
@@ -108,14 +114,18 @@ size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> or
 
 // What a search works in; kept for the next of the thread.
 struct Scratch {
-  std::vector<float> coordinates, squared, scaled, promise, spread, scales;
+  std::vector<float> coordinates, squared, scaled, promise, spread;
   std::vector<int8_t> quads, row_quads;
   std::vector<uint8_t> chosen, visited;
   std::vector<SketchQuery> queries, row_queries;
-  std::vector<std::vector<uint32_t>> lists;
-  std::vector<uint32_t> panels, which;
-  std::vector<int32_t> sums, far, found;
+  std::vector<SketchPlaces> lists;
+  std::vector<uint32_t> panels, turn;
+  std::vector<int32_t> order, far, found;
   std::vector<std::pair<float, uint32_t>> ranked;
+  // Of keys that are ranked: row, sum of its bytes and what one is worth; place in the list.
+  std::vector<uint32_t> which, at;
+  std::vector<int32_t> sums;
+  std::vector<float> scales;
 
   static Scratch& Get() {
     thread_local Scratch scratch;
@@ -123,18 +133,14 @@ struct Scratch {
   }
 };
 
-// The rows with the largest sums, of equals those with the lowest numbers: in a
-// list that is kept in order, because few of many ever enter it.
-void RankRows(size_t take, Scratch& s) {
-  s.ranked.clear();
-  for (size_t i = 0; i < s.which.size(); ++i) {
-    const std::pair<float, uint32_t> row(-static_cast<float>(s.sums[i]) * s.scales[i], s.which[i]);
-    if (s.ranked.size() == take) {
-      if (!(row < s.ranked.back())) continue;
-      s.ranked.pop_back();
-    }
-    s.ranked.insert(std::upper_bound(s.ranked.begin(), s.ranked.end(), row), row);
+// The `take` best of the ranked rows, of equals those with the lowest numbers, in order, and the one that was just
+// ranked: in a list, because few of many ever enter it.
+void KeepRanked(size_t take, std::pair<float, uint32_t> row, std::vector<std::pair<float, uint32_t>>& ranked) {
+  if (ranked.size() == take) {
+    if (!(row < ranked.back())) return;
+    ranked.pop_back();
   }
+  ranked.insert(std::upper_bound(ranked.begin(), ranked.end(), row), row);
 }
 
 class HierarchicalIndex : public LandmarkIndex {
@@ -185,6 +191,7 @@ class HierarchicalIndex : public LandmarkIndex {
   }
   void Decode(const uint8_t* nibbles, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
+  void RankRows(size_t query, size_t first, size_t last, size_t take, Scratch& s) const;
   size_t Part(double of, size_t least) const {  // of the leaves
     return std::min(leaves(), std::max(static_cast<size_t>(std::ceil(of * static_cast<double>(leaves()))), least));
   }
@@ -561,6 +568,82 @@ void HierarchicalIndex::AddLeaves(std::span<const int32_t> reached, Scratch& s, 
   }
 }
 
+// Leaves in s.ranked the rows of blocks [first, last) in a query's short list that promise most, `take` of them, with
+// what they promise, negative. Those that cannot be among them are not looked at.
+void HierarchicalIndex::RankRows(size_t query, size_t first, size_t last, size_t take, Scratch& s) const {
+  const auto& [places, sketched] = s.lists[query];
+  const float row_unit = s.row_queries[query].unit, sketch_unit = s.queries[query].unit;
+  const auto units = [&](uint32_t place) { return static_cast<float>(1u << doubled_[place]); };
+  s.ranked.clear();
+  float error_sum = 0, error_squares = 0, weight = 0;
+  const auto rank = [&](bool measures) {
+    s.which.clear();
+    s.scales.clear();
+    s.at.clear();
+    for (size_t i = 0; i < s.turn.size(); ++i) {
+      // They lie anywhere, and what the loop does with one hides little of the wait for the next.
+      if (i + kMembersAhead < s.turn.size()) hwy::Prefetch(&members_[places[s.turn[i + kMembersAhead]]]);
+      const Member member = members_[places[s.turn[i]]];
+      if (member.scale < 0) continue;  // far keys are looked at anyway
+      const size_t b = member.number - static_cast<uint32_t>(erased_);
+      if (b < first || b >= last) continue;
+      s.which.push_back(member.number - static_cast<uint32_t>(begin_));
+      s.scales.push_back(member.scale * row_unit);
+      s.at.push_back(s.turn[i]);
+    }
+    s.sums.resize(s.which.size());
+    SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[query], s.sums.data());
+    for (size_t i = 0; i < s.which.size(); ++i) {
+      const float score = static_cast<float>(s.sums[i]) * s.scales[i];
+      KeepRanked(take, {-score, s.which[i]}, s.ranked);
+      if (!measures) continue;
+      // In units of the sketch, which are larger for keys that are far from the mean.
+      const float error = (score - static_cast<float>(sketched[s.at[i]]) * sketch_unit) / units(places[s.at[i]]);
+      error_sum += error;
+      error_squares += error * error;
+      weight += 1;
+    }
+  };
+  s.turn.clear();
+  if (places.size() <= 2 * kRankedFirst) {
+    s.turn.resize(places.size());
+    std::iota(s.turn.begin(), s.turn.end(), 0u);
+    rank(false);
+    return;
+  }
+  s.order.assign(sketched.begin(), sketched.end());
+  const auto last_first = s.order.begin() + kRankedFirst - 1;
+  std::nth_element(s.order.begin(), last_first, s.order.end(), std::greater<>());
+  const int32_t least = *last_first;
+  // Without branches, which would be guessed wrong as often as not.
+  const auto choose = [&](const auto& chosen) {
+    s.turn.resize(places.size());
+    size_t count = 0;
+    for (uint32_t i = 0; i < places.size(); ++i) {
+      s.turn[count] = i;
+      count += chosen(i) ? 1 : 0;
+    }
+    s.turn.resize(count);
+  };
+  choose([&](uint32_t i) { return sketched[i] >= least; });
+  rank(true);
+  if (s.ranked.size() < take) {
+    choose([&](uint32_t i) { return sketched[i] < least; });
+  } else {
+    const float mean = error_sum / weight;
+    const float wrong =
+        std::max(mean, 0.0f) + kErrors * std::sqrt(std::max(0.0f, error_squares / weight - mean * mean));
+    std::array<float, KeySketch::kMostDoubled + 1> needed;  // by how often a key's units are doubled
+    for (size_t d = 0; d < needed.size(); ++d) {
+      needed[d] = (-s.ranked.back().first - wrong * static_cast<float>(1u << d)) / sketch_unit;
+    }
+    choose([&](uint32_t i) {
+      return (sketched[i] < least) & (static_cast<float>(sketched[i]) >= needed[doubled_[places[i]]]);
+    });
+  }
+  rank(false);
+}
+
 void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const float* queries, BestBlocks* best) const {
   if (first >= last || count == 0) return;
   Scratch& s = Scratch::Get();
@@ -593,26 +676,11 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
     if (b >= first && b < last) s.far.push_back(static_cast<int32_t>(b));
   }
   for (size_t q = 0; q < count; ++q) {
-    s.which.clear();
-    s.scales.clear();
-    const std::vector<uint32_t>& places = s.lists[q];
-    for (size_t i = 0; i < places.size(); ++i) {
-      // They lie anywhere, and what the loop does with one hides little of the wait for the next.
-      if (i + kMembersAhead < places.size()) hwy::Prefetch(&members_[places[i + kMembersAhead]]);
-      const Member member = members_[places[i]];
-      if (member.scale < 0) continue;  // it follows
-      const size_t b = member.number - static_cast<uint32_t>(erased_);
-      if (b < first || b >= last) continue;
-      s.which.push_back(member.number - static_cast<uint32_t>(begin_));
-      s.scales.push_back(member.scale);
-    }
-    if (s.which.size() + s.far.size() < k) {
+    RankRows(q, first, last, k + kSpare, s);
+    if (s.ranked.size() + s.far.size() < k) {
       SearchLandmarks(keys_, first, last, 1, queries + q * keys_.dim(), best + q);
       continue;
     }
-    s.sums.resize(s.which.size());
-    SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[q], s.sums.data());
-    RankRows(k + kSpare, s);
     s.found = s.far;
     for (const auto& [score, row] : s.ranked) {
       s.found.push_back(static_cast<int32_t>(row + static_cast<uint32_t>(begin_ - erased_)));

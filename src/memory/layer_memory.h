@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attention/block_kernels.h"
+#include "base/aligned.h"
 #include "memory/block_cache.h"
 #include "memory/landmark_index.h"
 
@@ -30,7 +31,7 @@ class LayerMemory {
   // One KV head of a block, shape().bytes().
   BlockPin Pin(size_t index, size_t kv_head) const {
     return index < stored_.size() ? cache_->Get(layer_ * kv_heads_ + kv_head, stored_[index])
-                                  : BlockPin(blocks_[index - stored_.size()], kv_head * shape_.bytes());
+                                  : PinHere(blocks_[index - stored_.size()], kv_head * shape_.bytes());
   }
   // Starts to read blocks that are not in RAM.
   void Prefetch(std::span<const int32_t> indexes, size_t kv_head) const;
@@ -68,6 +69,9 @@ class LayerMemory {
 
  private:
   using Data = std::shared_ptr<const AlignedBuffer<std::byte>>;
+  static BlockPin PinHere(const Data& data, size_t offset) {
+    return BlockPin(std::shared_ptr<const std::byte>(data, data->data() + offset));
+  }
 
   BlockShape shape_;
   size_t kv_heads_;
