@@ -27,8 +27,9 @@ MemoryIdentity TinyIdentity() {
   MemoryIdentity identity;
   identity.fingerprint = "0123456789abcdef";
   identity.model = "tiny";
-  identity.layers = 2;
+  identity.layers = 3;
   identity.kv_heads = 2;
+  identity.local_layers = 1;
   identity.block = {4, 3, true, BlockFormat::kF16};
   return identity;
 }
@@ -49,12 +50,13 @@ std::vector<std::byte> RecordOf(const MemoryIdentity& identity, size_t block, si
 TestBlocks MakeBlocks(const MemoryIdentity& identity, size_t first, size_t count) {
   TestBlocks made;
   for (size_t b = first; b < first + count; ++b) {
-    made.segment.spans.push_back({0, 0, b * 10, b * 10 + 10});
+    made.segment.spans.push_back({0, 0, b * 10, b * 10 + 10, b % 3 == 1 ? 1u : 0u});
+    const size_t local = b % 3 == 1 ? 0 : identity.local_records();
     for (size_t t = 0; t < identity.block.tokens; ++t) made.segment.tokens.push_back(static_cast<int32_t>(b * 100 + t));
     for (size_t i = 0; i < identity.landmark_floats(); ++i) {
       made.segment.landmarks.push_back(static_cast<float>(b) + 0.001f * static_cast<float>(i));
     }
-    for (size_t r = 0; r < identity.records(); ++r) made.bytes.push_back(RecordOf(identity, b, r));
+    for (size_t r = local; r < identity.records(); ++r) made.bytes.push_back(RecordOf(identity, b, r));
   }
   for (const auto& record : made.bytes) made.segment.records.push_back(record.data());
   made.segment.sources = {{"book.txt", 1000, 7, false, false}};
@@ -81,6 +83,8 @@ void ExpectWhole(const fs::path& path, size_t blocks) {
     EXPECT_EQ(file.spans()[b].first_byte, b * 10);
     EXPECT_EQ(file.ReadTokens(b).front(), static_cast<int32_t>(b * 100));
     for (size_t r = 0; r < identity.records(); ++r) {
+      EXPECT_EQ(file.HasRecord(b, r), r >= identity.local_records() || b % 3 == 1);
+      if (!file.HasRecord(b, r)) continue;
       file.ReadRecord(b, r, record.data());
       EXPECT_EQ(record, RecordOf(identity, b, r));
     }

@@ -146,6 +146,9 @@ TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
         EXPECT_EQ(file.ReadTokens(b), whole.ReadTokens(b));
         EXPECT_EQ(file.spans()[b].first_byte, whole.spans()[b].first_byte);
         for (size_t r = 0; r < whole.identity().records(); ++r) {
+          // Commits end at other places, and where they do those of local layers are kept.
+          EXPECT_TRUE(file.HasRecord(b, r) || (local && b + 2 < file.blocks())) << b;
+          if (!whole.HasRecord(b, r) || !file.HasRecord(b, r)) continue;
           whole.ReadRecord(b, r, one.data());
           file.ReadRecord(b, r, other.data());
           ASSERT_EQ(one, other) << "block " << b << " record " << r;
@@ -153,6 +156,51 @@ TEST_F(MemorySession, StoppedIngestionGoesOnToTheSameBytes) {
       }
     }
   }
+}
+
+TEST_F(MemorySession, LocalLayersAreKeptWhereSomethingMayFollow) {
+  LoadModel(true);
+  const fs::path path = scratch_ / "a.cairn";
+  Add(path, "a", Text(30));
+  Add(path, "b", Text(17, 1000));
+  Add(path, "c", Text(3, 50));
+  size_t few = 0;
+  {
+    const MemoryFile file(path);
+    for (size_t b = 0; b < file.blocks(); ++b) {
+      // The last two of each text at least.
+      if (b + 2 >= file.blocks() || file.spans()[b + 2].source != file.spans()[b].source) {
+        EXPECT_TRUE(file.HasRecord(b, 0)) << b;
+      }
+      few += file.HasRecord(b, 0) ? 0 : 1;
+      EXPECT_TRUE(file.HasRecord(b, file.identity().local_records()));
+    }
+    EXPECT_GT(2 * few, file.blocks());
+    EXPECT_TRUE(MemoryCheck::Run(path).damages.empty());
+  }
+  // What goes on after a source that was forgotten sees the end of the one before.
+  ForgetSource(path, "c");
+  Session ram = InRam({Text(30), Text(17, 1000)});
+  Session file = Open(path, 0);
+  const size_t texts = file.tokens().size();
+  EXPECT_EQ(Answer(file), Answer(ram));
+  // Back to where the texts end, and on: the same again. Back into them nothing would be there to go on from.
+  file.Truncate(texts);
+  ram.Truncate(texts);
+  EXPECT_EQ(Answer(file), Answer(ram));
+  EXPECT_ERROR(file.Truncate(texts / 2), "keeps of the local layers only the ends");
+  EXPECT_ERROR(file.Truncate(texts / 14 * 7), "keeps of the local layers only the ends");
+  EXPECT_EQ(file.tokens().size(), texts + 23);
+
+  // Where all layers choose any place will do.
+  LoadModel(false);
+  const fs::path other = scratch_ / "b.cairn";
+  Add(other, "a", Text(30));
+  Session whole = InRam({Text(30)});
+  Session back = Open(other, 0);
+  whole.Truncate(100);
+  back.Truncate(100);
+  EXPECT_EQ(Answer(back), Answer(whole));
 }
 
 TEST_F(MemorySession, SpansAreThePlacesOfTheText) {
@@ -210,7 +258,7 @@ TEST_F(MemorySession, ADamagedRecordIsAnErrorNotAnAnswer) {
   // All records of the first segment.
   memory_layout::SegmentHeader header;
   std::memcpy(&header, bytes.data() + memory_layout::kFirstSegment, sizeof header);
-  const memory_layout::Places places(MemoryFile(path).identity(), header.blocks, header.meta_bytes);
+  const memory_layout::Places places(MemoryFile(path).identity(), header);
   for (uint64_t at = header.offset + places.records; at < header.offset + places.footer; at += 64) {
     bytes[at] = static_cast<char>(~bytes[at]);
   }

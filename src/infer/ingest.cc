@@ -37,6 +37,7 @@ MemoryIdentity IdentityOf(const InferenceModel& model, const SessionOptions& opt
   identity.layers = config.num_hidden_layers;
   identity.kv_heads = config.num_key_value_heads;
   identity.block = {config.head_dim, options.block_length, true, options.block_format};
+  identity.local_layers = config.landmark.local_layers;
   return identity;
 }
 

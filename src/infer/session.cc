@@ -152,10 +152,27 @@ void Session::Truncate(size_t tokens) {
   if (tokens / length < layers_[0].forgotten()) {
     Fail("cannot truncate to {} tokens: their block was evicted from the memory", tokens);
   }
+  CheckLocalBlocks(tokens / length, tokens % length);
   for (LayerMemory& layer : layers_) layer.Truncate(tokens / length, tokens % length);
   if (file_blocks_.size() > tokens / length) file_blocks_.resize(tokens / length);
   tokens_.resize(tokens);
   ForgetLogits();
+}
+
+// A memory file keeps of local layers what follows the end of its texts, not what stands inside them.
+void Session::CheckLocalBlocks(size_t blocks, size_t unfinished) const {
+  const LandmarkConfig& landmark = model_->config().landmark;
+  if (!landmarks() || landmark.local_layers == 0) return;
+  const LayerMemory& layer = layers_[0];
+  const size_t kept = blocks - layer.forgotten();
+  if (kept >= layer.stored()) return;
+  for (size_t b = kept - std::min(kept, landmark.local_blocks); b < kept + (unfinished > 0 ? 1 : 0); ++b) {
+    if (layer.Has(b)) continue;
+    Fail(
+        "cannot truncate to {} tokens: they end inside a text of '{}', which keeps of the local layers only the ends; "
+        "open it anew and keep {} tokens or more",
+        blocks * options_.block_length + unfinished, cache_->file()->name(), layer.stored() * options_.block_length);
+  }
 }
 
 // And what was read for them.
@@ -397,7 +414,7 @@ void Session::AttachMemory(std::shared_ptr<BlockCache> cache) {
   if (!landmarks()) Fail("'{}' can only be read with landmark attention", file->name());
   if (options_.exact_positions) Fail("memory files hold blocks for slots; exact positions are not possible with them");
   if (identity.layers != layers_.size() || identity.kv_heads != config.num_key_value_heads ||
-      identity.block != layers_[0].shape()) {
+      identity.block != layers_[0].shape() || identity.local_layers != config.landmark.local_layers) {
     Fail("'{}' holds {} blocks of {} tokens for a model of {} layers; the session has other settings", file->name(),
          NameOf(identity.block.format), identity.block.tokens, identity.layers);
   }
@@ -416,10 +433,11 @@ void Session::AttachMemory(std::shared_ptr<BlockCache> cache) {
     file->ReadLandmarks(first, count, keys);
     const size_t begin = next;
     while (next < kept.size() && kept[next] < first + count) ++next;
+    const size_t local = identity.local_layers;
     for (size_t l = 0; l < layers_.size(); ++l) {
       of_layer.clear();
-      for (size_t b = begin; b < next; ++b) {
-        const float* from = &keys[((kept[b] - first) * layers_.size() + l) * per_layer];
+      for (size_t b = begin; b < next && l >= local; ++b) {
+        const float* from = &keys[((kept[b] - first) * (layers_.size() - local) + l - local) * per_layer];
         of_layer.insert(of_layer.end(), from, from + per_layer);
       }
       layers_[l].Attach(cache, l, std::span(kept).subspan(begin, next - begin), of_layer);
@@ -445,16 +463,24 @@ void Session::SaveBlocks(MemoryWriter& writer, std::vector<BlockSpan> spans, con
   segment.sources = sources;
   segment.tokens.assign(tokens_.begin() + static_cast<ptrdiff_t>(first * length),
                         tokens_.begin() + static_cast<ptrdiff_t>((first + count) * length));
+  // Of local layers only those are wanted again that something may follow: the last blocks, and the last ones of each
+  // source, because the sources after it may be forgotten.
+  const LandmarkConfig& landmark = model_->config().landmark;
+  size_t behind = 0;  // blocks of the same source
+  for (size_t b = count; b-- > 0;) {
+    behind = b + 1 < count && segment.spans[b + 1].source == segment.spans[b].source ? behind + 1 : 0;
+    segment.spans[b].keeps_local = landmark.local_layers > 0 && behind < landmark.local_blocks ? 1 : 0;
+  }
   std::vector<BlockPin> pins;
-  // Zeros stand for the landmarks of layers that keep none.
-  segment.landmarks.resize(count * layers_.size() * heads * model_->config().head_dim);
-  float* key = segment.landmarks.data();
-  for (size_t b = first; b < first + count; ++b) {
-    for (const LayerMemory& layer : layers_) {
-      for (size_t h = 0; h < heads; ++h, key += model_->config().head_dim) {
-        pins.push_back(layer.Pin(b, h));
+  std::vector<float> key(model_->config().head_dim);
+  for (size_t b = 0; b < count; ++b) {
+    for (size_t l = segment.spans[b].keeps_local != 0 ? 0 : landmark.local_layers; l < layers_.size(); ++l) {
+      for (size_t h = 0; h < heads; ++h) {
+        pins.push_back(layers_[l].Pin(first + b, h));
         segment.records.push_back(pins.back().data());
-        if (layer.indexed()) layer.landmarks(h).Read(b, key);
+        if (!layers_[l].indexed()) continue;
+        layers_[l].landmarks(h).Read(first + b, key.data());
+        segment.landmarks.insert(segment.landmarks.end(), key.begin(), key.end());
       }
     }
   }

@@ -142,6 +142,7 @@ class Session {
   void Run(const Rows& rows, size_t first_token, const LogitsSink& sink);
   void HeadRows(std::span<const int32_t> ids, size_t first_token, const LogitsSink& sink);
   void NoteReads(size_t row);
+  void CheckLocalBlocks(size_t blocks, size_t unfinished) const;
   void ForgetLogits();
 
   std::shared_ptr<const InferenceModel> model_;

@@ -57,7 +57,8 @@ void LayerMemory::Finish(size_t rows) {
 void LayerMemory::Attach(const std::shared_ptr<BlockCache>& cache, size_t layer, std::span<const uint32_t> stored,
                          std::span<const float> landmarks) {
   CAIRN_CHECK(forgotten_ == 0 && blocks_.empty() && unfinished_ == 0);
-  CAIRN_CHECK((stored_.empty() || cache_ == cache) && landmarks.size() == stored.size() * row_floats());
+  CAIRN_CHECK((stored_.empty() || cache_ == cache));
+  CAIRN_CHECK(landmarks.size() == (landmarks_.empty() ? 0 : stored.size() * row_floats()));
   cache_ = cache;
   layer_ = layer;
   stored_.insert(stored_.end(), stored.begin(), stored.end());
@@ -102,8 +103,10 @@ void LayerMemory::Truncate(size_t blocks, size_t unfinished) {
   CAIRN_CHECK(unfinished < shape_.columns());
   LocalKeys(shape_.columns());
   for (size_t h = 0; h < kv_heads_; ++h) {
-    const BlockPin pin = Pin(kept, h);
-    LoadBlock(shape_, pin.data(), unfinished, row_floats(), &keys_[h * shape_.dim], &values_[h * shape_.dim]);
+    if (unfinished > 0) {
+      const BlockPin pin = Pin(kept, h);
+      LoadBlock(shape_, pin.data(), unfinished, row_floats(), &keys_[h * shape_.dim], &values_[h * shape_.dim]);
+    }
     if (indexed()) landmarks_[h].Truncate(kept);
   }
   blocks_.resize(kept - std::min(kept, stored_.size()));

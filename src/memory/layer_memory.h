@@ -33,6 +33,10 @@ class LayerMemory {
     return index < stored_.size() ? cache_->Get(layer_ * kv_heads_ + kv_head, stored_[index])
                                   : PinHere(blocks_[index - stored_.size()], kv_head * shape_.bytes());
   }
+  // Whether it can be pinned: of local layers files keep few blocks.
+  bool Has(size_t index) const {
+    return index >= stored_.size() || cache_->file()->HasRecord(stored_[index], layer_ * kv_heads_);
+  }
   // Starts to read blocks that are not in RAM.
   void Prefetch(std::span<const int32_t> indexes, size_t kv_head) const;
   // Only of blocks with landmarks, and with an index.
@@ -49,7 +53,8 @@ class LayerMemory {
   void Finish(size_t rows);
 
   // The memory begins with blocks of a file, of which this is layer `layer`: their numbers there, and their landmarks,
-  // [block][kv_head][dim]. May be called for some blocks after the other, while there are no blocks of its own.
+  // [block][kv_head][dim], where there is an index. May be called for some blocks after the other, while there are no
+  // blocks of its own.
   void Attach(const std::shared_ptr<BlockCache>& cache, size_t layer, std::span<const uint32_t> stored,
               std::span<const float> landmarks);
   // The first `count` blocks in RAM are now in the file, from block `first` on, and leave RAM.
@@ -58,7 +63,8 @@ class LayerMemory {
 
   // Forgets the oldest blocks beyond `limit`.
   void KeepLatest(size_t limit);
-  // Back to an earlier state: `blocks` finished ones in total (none of them forgotten) and `unfinished` rows.
+  // Back to an earlier state: `blocks` finished ones in total (none of them forgotten) and `unfinished` rows, of a
+  // block that it has.
   void Truncate(size_t blocks, size_t unfinished);
 
   // For benchmarks: appends copies of the finished blocks, their landmarks disturbed, until there are `blocks`.

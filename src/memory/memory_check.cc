@@ -40,7 +40,7 @@ class DamageScan {
 
   const MemoryIdentity& identity() const { return identity_; }
 
-  using Records = std::vector<std::vector<std::byte>>;  // [block][record], of one segment
+  using Records = std::vector<std::vector<std::byte>>;  // of one segment, in the order of the file
   MemoryCheck Walk(const std::function<void(const ScannedSegment&, const Records&)>& each) {
     MemoryCheck check;
     int slots = 0;
@@ -57,7 +57,7 @@ class DamageScan {
         continue;
       }
       SegmentFooter footer;
-      const Places places(identity_, header.blocks, header.meta_bytes);
+      const Places places(identity_, header);
       if (!ReadAt(fd_, name_, offset + places.footer, &footer, sizeof footer) || !FooterIsGood(footer, header)) {
         if (offset + header.bytes > slot.bytes) break;  // uncommitted
         check.damages.push_back({fmt::format("segment {}: footer", header.sequence), 0, 0});
@@ -98,18 +98,28 @@ class DamageScan {
     part(places.tokens, segment.tokens, header.blocks * identity_.block.tokens, header.tokens_checksum, "tokens");
     part(places.landmarks, segment.landmarks, header.blocks * identity_.landmark_floats(), header.landmarks_checksum,
          "landmarks");
-    const size_t each_block = identity_.records();
-    part(places.table, segment.table, header.blocks * each_block, header.table_checksum, "checksums");
+    // The header vouches for how many there are, but where the spans are damaged not for whose they are.
+    std::vector<uint32_t> first = RecordPlaces(identity_, segment.spans);
+    const size_t searched = identity_.records() - identity_.local_records();
+    const size_t all = header.blocks * searched + header.local_blocks * identity_.local_records();
+    part(places.table, segment.table, all, header.table_checksum, "checksums");
+    if (segment.whole_parts && first.back() != all) {
+      segment.whole_parts = false;
+      check.damages.push_back(
+          {fmt::format("segment {}: number of records", header.sequence), header.first_block, header.blocks});
+    }
     // One at a time unless somebody wants them all.
-    Records records(each ? header.blocks * each_block : 1, std::vector<std::byte>(identity_.record_bytes()));
+    Records records(each ? all : 1, std::vector<std::byte>(identity_.record_bytes()));
     for (size_t b = 0; b < header.blocks; ++b) {
       bool good = segment.whole_parts;
-      for (size_t r = 0; r < each_block; ++r) {
-        const size_t index = b * each_block + r;
+      for (size_t index = segment.whole_parts ? first[b] : all; index < (segment.whole_parts ? first[b + 1] : all);
+           ++index) {
+        const size_t left_out = segment.spans[b].keeps_local != 0 ? 0 : identity_.local_records();
+        const size_t r = index - first[b] + left_out;
         std::vector<std::byte>& record = records[each ? index : 0];
         const bool readable =
             ReadAt(fd_, name_, header.offset + places.records + index * record.size(), record.data(), record.size());
-        if (!segment.whole_parts || (readable && Hash(record.data(), record.size()) == segment.table[index])) continue;
+        if (readable && Hash(record.data(), record.size()) == segment.table[index]) continue;
         good = false;
         check.damages.push_back({fmt::format("segment {}: record of block {}, layer {}, head {}", header.sequence,
                                              header.first_block + b, r / identity_.kv_heads, r % identity_.kv_heads),
@@ -135,7 +145,6 @@ size_t RepairMemory(const std::filesystem::path& from, const std::filesystem::pa
   DamageScan scan(from);
   MemoryWriter writer(to, scan.identity());
   if (writer.blocks() != 0) Fail("'{}' exists and is not empty; name a new file for the repaired memory", to.string());
-  const size_t each_block = scan.identity().records();
   const size_t length = scan.identity().block.tokens;
   const size_t floats = scan.identity().landmark_floats();
   size_t lost = 0;
@@ -145,6 +154,7 @@ size_t RepairMemory(const std::filesystem::path& from, const std::filesystem::pa
     lost += segment.header.first_block - std::min<size_t>(next_block, segment.header.first_block);
     next_block = segment.header.first_block + segment.header.blocks;
     MemorySegment good;
+    const std::vector<uint32_t> first = RecordPlaces(scan.identity(), segment.spans);
     if (segment.whole_parts) sources = SourcesFromJson(segment.meta, from.string());
     for (size_t b = 0; b < segment.header.blocks; ++b) {
       if (!segment.block_is_good[b] || segment.spans[b].source >= sources.size()) {
@@ -156,7 +166,7 @@ size_t RepairMemory(const std::filesystem::path& from, const std::filesystem::pa
                          segment.tokens.begin() + static_cast<ptrdiff_t>((b + 1) * length));
       good.landmarks.insert(good.landmarks.end(), segment.landmarks.begin() + static_cast<ptrdiff_t>(b * floats),
                             segment.landmarks.begin() + static_cast<ptrdiff_t>((b + 1) * floats));
-      for (size_t r = 0; r < each_block; ++r) good.records.push_back(records[b * each_block + r].data());
+      for (size_t index = first[b]; index < first[b + 1]; ++index) good.records.push_back(records[index].data());
     }
     good.sources = sources;
     writer.Commit(good);

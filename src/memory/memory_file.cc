@@ -18,7 +18,8 @@ using namespace memory_layout;
 struct MemoryFile::Segment {
   SegmentHeader header;
   Places places;
-  std::vector<uint64_t> table;  // checksums of records, [block][record]
+  std::vector<uint32_t> first_records{};  // see RecordPlaces
+  std::vector<uint64_t> table{};          // checksums of records
 };
 
 MemoryFile::MemoryFile(const std::filesystem::path& path) : name_(path.string()) {
@@ -55,7 +56,9 @@ MemoryFile::~MemoryFile() { close(fd_); }
 size_t MemoryFile::commits() const { return segments_.size(); }
 
 size_t MemoryFile::table_bytes() const {
-  return blocks_ * (sizeof(BlockSpan) + identity_.records() * sizeof(uint64_t)) + segments_.size() * sizeof(Segment);
+  size_t bytes = blocks_ * (sizeof(BlockSpan) + sizeof(uint32_t)) + segments_.size() * sizeof(Segment);
+  for (const auto& segment : segments_) bytes += segment->table.size() * sizeof(uint64_t);
+  return bytes;
 }
 
 void MemoryFile::ReadSegments() {
@@ -67,16 +70,14 @@ void MemoryFile::ReadSegments() {
     SegmentHeader header;
     SegmentFooter footer;
     const bool good = ReadAt(fd_, name_, offset, &header, sizeof header) && HeaderIsGood(header, offset, identity_) &&
-                      ReadAt(fd_, name_, offset + Places(identity_, header.blocks, header.meta_bytes).footer, &footer,
-                             sizeof footer) &&
+                      ReadAt(fd_, name_, offset + Places(identity_, header).footer, &footer, sizeof footer) &&
                       FooterIsGood(footer, header);
     if (!good) break;
     if (header.sequence != segments_.size() + fresh.size() + 1 || header.first_block != blocks_) {
       Fail("'{}': segment {} does not follow the one before; run cairn verify --repair", name_,
            segments_.size() + fresh.size() + 1);
     }
-    fresh.push_back(
-        std::make_shared<Segment>(Segment{header, Places(identity_, header.blocks, header.meta_bytes), {}}));
+    fresh.push_back(std::make_shared<Segment>(Segment{header, Places(identity_, header)}));
     blocks_ += header.blocks;
     offset += header.bytes;
   }
@@ -99,7 +100,11 @@ void MemoryFile::ReadSegments() {
     part(segment.places.spans, spans.data(), spans.size() * sizeof(BlockSpan), header.spans_checksum,
          "sources of blocks");
     spans_.insert(spans_.end(), spans.begin(), spans.end());
-    segment.table.resize(header.blocks * identity_.records());
+    segment.first_records = RecordPlaces(identity_, spans);
+    if (LocalBlocks(spans) != header.local_blocks) {
+      Fail("'{}': segment {} does not hold what it says; run cairn verify --repair", name_, header.sequence);
+    }
+    segment.table.resize(segment.first_records.back());
     part(segment.places.table, segment.table.data(), segment.table.size() * sizeof(uint64_t), header.table_checksum,
          "checksums");
     if (entry == fresh.back()) {
@@ -173,8 +178,9 @@ void MemoryFile::ReadLandmarks(size_t first, size_t count, std::vector<float>& k
 }
 
 size_t MemoryFile::RecordIndex(const Segment& segment, size_t block, size_t record) const {
-  CAIRN_CHECK(record < identity_.records());
-  return (block - segment.header.first_block) * identity_.records() + record;
+  CAIRN_CHECK(record < identity_.records() && HasRecord(block, record));
+  const size_t first = segment.first_records[block - segment.header.first_block];
+  return RecordPlace(identity_, spans_[block], first, record);
 }
 
 uint64_t MemoryFile::RecordOffset(const Segment& segment, size_t block, size_t record) const {

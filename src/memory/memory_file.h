@@ -19,12 +19,14 @@ struct MemoryIdentity {
   std::string model;        // for people
   size_t layers = 0;
   size_t kv_heads = 0;
-  BlockShape block;  // with landmark
+  BlockShape block;         // with landmark
+  size_t local_layers = 0;  // the first layers, which choose nothing: no landmarks, and records of few blocks
 
   // A record is one KV head of one layer of one block: what a query reads. Record layer * kv_heads + head of a block.
   size_t record_bytes() const { return block.bytes(); }
-  size_t records() const { return layers * kv_heads; }  // of a block
-  size_t landmark_floats() const { return layers * kv_heads * block.dim; }
+  size_t records() const { return layers * kv_heads; }  // of a block that keeps all
+  size_t local_records() const { return local_layers * kv_heads; }
+  size_t landmark_floats() const { return (layers - local_layers) * kv_heads * block.dim; }
   bool operator==(const MemoryIdentity&) const = default;
 };
 
@@ -33,6 +35,8 @@ struct BlockSpan {
   uint32_t source = 0;                     // index into sources
   uint32_t padding = 0;                    // tokens at the end that only fill the block up
   uint64_t first_byte = 0, last_byte = 0;  // [first, last) of the source's text
+  uint32_t keeps_local = 0;                // 1: with the records of local layers, which only what follows it may want
+  uint32_t reserved = 0;
 };
 
 struct MemorySource {
@@ -67,8 +71,12 @@ class MemoryFile {
   std::vector<int32_t> ReadTokens(size_t block) const;
   // Tokens of the blocks given in ascending order, appended to `tokens`.
   void ReadAllTokens(const std::vector<uint32_t>& blocks, std::vector<int32_t>& tokens) const;
-  // Landmark keys of blocks [first, first + count), appended to `keys`.
+  // Landmark keys of blocks [first, first + count), [block][layer that is not local][kv_head][dim], appended to `keys`.
   void ReadLandmarks(size_t first, size_t count, std::vector<float>& keys) const;
+  // Whether the file has it: records of local layers are kept of few blocks.
+  bool HasRecord(size_t block, size_t record) const {
+    return record >= identity_.local_records() || spans_[block].keeps_local != 0;
+  }
   // One record of one block, checked. Throws Error when it is damaged.
   void ReadRecord(size_t block, size_t record, std::byte* out) const;
   // Whether the system seems to hold it in RAM already: reading it is then a copy, and waits for no disk.

@@ -24,6 +24,7 @@ std::string IdentityToJson(const MemoryIdentity& identity) {
   json["dim"] = identity.block.dim;
   json["block_length"] = identity.block.tokens;
   json["format"] = NameOf(identity.block.format);
+  json["local_layers"] = identity.local_layers;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -45,6 +46,11 @@ MemoryIdentity IdentityFromJson(const std::string& text, const std::string& name
     const auto format = BlockFormatNamed(json.at("format").get<std::string>());
     if (!format) Fail("'{}': unknown block format; use a newer cairn", name);
     identity.block.format = *format;
+    identity.local_layers = json.at("local_layers").get<uint64_t>();
+    if (identity.local_layers >= identity.layers) {
+      Fail("'{}': {} local layers of {} make no sense; the memory is damaged", name, identity.local_layers,
+           identity.layers);
+    }
   } catch (const nlohmann::json::exception&) {
     Fail("'{}': the header lacks a field; the memory is damaged", name);
   }
@@ -102,8 +108,18 @@ std::vector<MemorySource> SourcesFromJson(const std::string& text, const std::st
 bool HeaderIsGood(const SegmentHeader& header, uint64_t offset, const MemoryIdentity& identity) {
   if (header.magic != kSegmentMagic || header.version != kVersion || header.offset != offset) return false;
   if (header.checksum != Hash(&header, offsetof(SegmentHeader, checksum))) return false;
-  return header.blocks < (uint64_t{1} << 32) && header.meta_bytes < (uint64_t{1} << 32) &&
-         header.bytes == Places(identity, header.blocks, header.meta_bytes).end && header.bytes < kMostBytes;
+  return header.blocks < (uint64_t{1} << 32) && header.local_blocks <= header.blocks &&
+         header.meta_bytes < (uint64_t{1} << 32) && header.bytes == Places(identity, header).end &&
+         header.bytes < kMostBytes;
+}
+
+std::vector<uint32_t> RecordPlaces(const MemoryIdentity& identity, const std::vector<BlockSpan>& spans) {
+  std::vector<uint32_t> places = {0};
+  for (const BlockSpan& span : spans) {
+    const size_t kept = identity.records() - (span.keeps_local != 0 ? 0 : identity.local_records());
+    places.push_back(static_cast<uint32_t>(places.back() + kept));
+  }
+  return places;
 }
 
 bool FooterIsGood(const SegmentFooter& footer, const SegmentHeader& header) {
@@ -145,8 +161,10 @@ MemoryIdentity ReadIdentity(int fd, const std::string& name) {
     Fail("'{}' is not a memory; cairn ingest makes one", name);
   }
   if (header.version != kVersion) {
-    Fail("'{}' has format version {}, this cairn reads version {}; use the cairn that made it", name, header.version,
-         kVersion);
+    Fail(
+        "'{}' has format version {}, this cairn reads version {}; ingest the texts again, or use the cairn that made "
+        "it",
+        name, header.version, kVersion);
   }
   if (header.checksum != Hash(&header, offsetof(FileHeader, checksum)) || header.json_bytes > sizeof header.json) {
     Fail("'{}': the header is damaged; restore the file from a copy", name);

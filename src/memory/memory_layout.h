@@ -19,7 +19,7 @@ constexpr uint64_t kFileMagic = 0x314d454d4e524143;      // "CARNMEM1"
 constexpr uint64_t kSegmentMagic = 0x31474553'4e524143;  // "CARNSEG1"
 constexpr uint64_t kFooterMagic = 0x31444e45'4e524143;   // "CARNEND1"
 constexpr uint64_t kSlotMagic = 0x3154494d'4e524143;     // "CARNMIT1"
-constexpr uint32_t kVersion = 2;                         // 1 had one record for all KV heads of a layer
+constexpr uint32_t kVersion = 3;                         // docs/memory-format.md says what others had
 constexpr uint64_t kSlotOffset[2] = {kPage, 2 * kPage};  // the two commit slots, each on a page of its own
 constexpr uint64_t kFirstSegment = 3 * kPage;
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
@@ -48,9 +48,9 @@ struct CommitSlot {
 struct SegmentHeader {
   uint64_t magic;
   uint32_t version;
-  uint32_t reserved;
-  uint64_t sequence;  // 1, 2, 3, ...
-  uint64_t offset;    // of this header in the file
+  uint32_t local_blocks;  // of them keep the records of local layers
+  uint64_t sequence;      // 1, 2, 3, ...
+  uint64_t offset;        // of this header in the file
   uint64_t first_block;
   uint64_t blocks;
   uint64_t bytes;       // of the segment, footer included, whole pages
@@ -71,18 +71,35 @@ struct SegmentFooter {
 struct Places {
   uint64_t meta, spans, tokens, landmarks, table, records, footer, end;
 
-  Places(const MemoryIdentity& identity, uint64_t blocks, uint64_t meta_bytes) {
+  Places(const MemoryIdentity& identity, uint64_t blocks, uint64_t local_blocks, uint64_t meta_bytes) {
     const auto align = [](uint64_t x) { return RoundUp(x, 64); };
+    const uint64_t all_records =
+        blocks * (identity.records() - identity.local_records()) + local_blocks * identity.local_records();
     meta = align(sizeof(SegmentHeader));
     spans = align(meta + meta_bytes);
     tokens = align(spans + blocks * sizeof(BlockSpan));
     landmarks = align(tokens + blocks * identity.block.tokens * sizeof(int32_t));
     table = align(landmarks + blocks * identity.landmark_floats() * sizeof(float));
-    records = RoundUp(table + blocks * identity.records() * sizeof(uint64_t), kPage);
-    footer = align(records + blocks * identity.records() * identity.record_bytes());
+    records = RoundUp(table + all_records * sizeof(uint64_t), kPage);
+    footer = align(records + all_records * identity.record_bytes());
     end = RoundUp(footer + sizeof(SegmentFooter), kPage);
   }
+  Places(const MemoryIdentity& identity, const SegmentHeader& header)
+      : Places(identity, header.blocks, header.local_blocks, header.meta_bytes) {}
 };
+
+// Place of each block's first record among those of a segment, and their number at the end.
+std::vector<uint32_t> RecordPlaces(const MemoryIdentity& identity, const std::vector<BlockSpan>& spans);
+// How many keep the records of local layers.
+inline uint32_t LocalBlocks(const std::vector<BlockSpan>& spans) {
+  uint32_t count = 0;
+  for (const BlockSpan& span : spans) count += span.keeps_local != 0 ? 1 : 0;
+  return count;
+}
+// Of a record of a block, from the place of its first one.
+inline size_t RecordPlace(const MemoryIdentity& identity, const BlockSpan& span, size_t first, size_t record) {
+  return first + record - (span.keeps_local != 0 ? 0 : identity.local_records());
+}
 
 // False at the end of the file; throws on errors of the disk.
 bool ReadAt(int fd, const std::string& name, uint64_t offset, void* to, size_t size);

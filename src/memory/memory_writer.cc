@@ -98,9 +98,9 @@ void MemoryWriter::Commit(const MemorySegment& segment) {
   const size_t count = segment.spans.size();
   CAIRN_CHECK(segment.tokens.size() == count * identity_.block.tokens);
   CAIRN_CHECK(segment.landmarks.size() == count * identity_.landmark_floats());
-  CAIRN_CHECK(segment.records.size() == count * identity_.records());
+  CAIRN_CHECK(segment.records.size() == RecordPlaces(identity_, segment.spans).back());
   const std::string meta = SourcesToJson(segment.sources);
-  const Places places(identity_, count, meta.size());
+  const Places places(identity_, count, LocalBlocks(segment.spans), meta.size());
   std::vector<uint64_t> table;
   for (const std::byte* record : segment.records) table.push_back(Hash(record, identity_.record_bytes()));
   SegmentHeader header;
@@ -111,6 +111,7 @@ void MemoryWriter::Commit(const MemorySegment& segment) {
   header.offset = end_;
   header.first_block = blocks_;
   header.blocks = count;
+  header.local_blocks = LocalBlocks(segment.spans);
   header.bytes = places.end;
   header.meta_bytes = meta.size();
   header.meta_checksum = Hash(meta.data(), meta.size());

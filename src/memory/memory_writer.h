@@ -9,7 +9,8 @@
 
 namespace cairn {
 
-// What one commit adds. `records` [block][layer][kv_head], `landmarks` [block][layer][kv_head][dim].
+// What one commit adds. `records` [block][layer][kv_head], without local layers where a block does not keep them,
+// `landmarks` [block][layer that is not local][kv_head][dim].
 struct MemorySegment {
   std::vector<BlockSpan> spans;           // one a block
   std::vector<int32_t> tokens;            // block_length a block
