@@ -122,25 +122,6 @@ TEST(LandmarkSketch, ManyPanelsAreJudgedByAPart) {
   }
 }
 
-TEST(LandmarkSketch, RowsAreThePlainSums) {
-  Random random(2);
-  for (const size_t bytes : {64, 128, 256}) {
-    std::vector<uint8_t> rows(40 * bytes);
-    for (uint8_t& x : rows) x = static_cast<uint8_t>(random.Below(256));
-    std::vector<int8_t> quads(bytes);
-    SketchQuery query{};
-    ASSERT_TRUE(EncodeSketchQuery(Normals(random, bytes - 5), bytes, kByteZero, quads.data(), query));
-    std::vector<uint32_t> which;
-    for (size_t i = 0; i < 25; ++i) which.push_back(static_cast<uint32_t>(random.Below(40)));
-    std::vector<int32_t> sums(which.size());
-    SketchRowSums(rows.data(), bytes, which, query, sums.data());
-    for (size_t i = 0; i < which.size(); ++i) {
-      const auto row = rows.begin() + static_cast<ptrdiff_t>(which[i] * bytes);
-      EXPECT_EQ(sums[i], PlainSum(query, {row, row + static_cast<ptrdiff_t>(bytes)}));
-    }
-  }
-}
-
 TEST(LandmarkSketch, ThresholdsLetAboutAsManyThroughAsWanted) {
   Random random(3);
   for (const size_t wanted : {16, 64, 150}) {
@@ -258,9 +239,9 @@ TEST(LandmarkSketch, RefinedScansAreScansOfAllThatWasNamed) {
 TEST(LandmarkSketch, QueriesThatAreNoNumbersHaveNoBytes) {
   std::vector<int8_t> quads(8);
   SketchQuery query{};
-  EXPECT_FALSE(EncodeSketchQuery(std::vector<float>(5, 0.0f), 8, kByteZero, quads.data(), query));
-  EXPECT_FALSE(EncodeSketchQuery(std::vector<float>{1, NAN}, 8, kByteZero, quads.data(), query));
-  EXPECT_TRUE(EncodeSketchQuery(std::vector<float>{1, -0.5f, 0.25f}, 8, kByteZero, quads.data(), query));
+  EXPECT_FALSE(EncodeSketchQuery(std::vector<float>(5, 0.0f), 8, kNibbleZero, quads.data(), query));
+  EXPECT_FALSE(EncodeSketchQuery(std::vector<float>{1, NAN}, 8, kNibbleZero, quads.data(), query));
+  EXPECT_TRUE(EncodeSketchQuery(std::vector<float>{1, -0.5f, 0.25f}, 8, kNibbleZero, quads.data(), query));
   EXPECT_EQ(quads, (std::vector<int8_t>{127, -64, 32, 0, 0, 0, 0, 0}));
   EXPECT_EQ(query.start, -128 * (127 - 64 + 32));
   EXPECT_FLOAT_EQ(query.unit, 1.0f / 127);
@@ -293,6 +274,31 @@ TEST(KeySketch, TakesAsManyDirectionsAsTheKeysNeed) {
   EXPECT_EQ(KeySketch(FlatKeys(10, 3, 1, 1500, random), 0.03).rank(), 16u) << "whole eights";
 }
 
+// A few keys that are far from all others make nearly all of the variance. Half bytes must tell the others apart all
+// the same.
+TEST(KeySketch, UnitsAreOfMostKeys) {
+  Random random(11);
+  const size_t dim = 32;
+  LandmarkPanels keys(dim, false);
+  for (size_t n = 0; n < 2000; ++n) {
+    std::vector<float> key = Normals(random, dim);
+    for (float& x : key) x *= n % 100 == 7 ? 200.0f : 1.0f;
+    keys.Append(key.data());
+  }
+  const KeySketch sketch(keys, 0.001);
+  std::vector<float> key(dim), coordinates(sketch.rank());
+  std::vector<uint8_t> nibbles(sketch.rank());
+  size_t different = 0, doubled = 0;
+  for (size_t n = 0; n < 100; ++n) {
+    keys.Read(n, key.data());
+    sketch.Project(key.data(), coordinates.data());
+    doubled += sketch.Encode(coordinates.data(), nibbles.data()) > 0 ? 1 : 0;
+    for (const uint8_t nibble : nibbles) different += nibble != kNibbleZero ? 1 : 0;
+  }
+  EXPECT_GT(2 * different, 100 * sketch.rank());
+  EXPECT_LE(doubled, 10u);
+}
+
 TEST(KeySketch, CoordinatesKeepProducts) {
   Random random(5);
   const size_t dim = 48;
@@ -300,15 +306,15 @@ TEST(KeySketch, CoordinatesKeepProducts) {
   const KeySketch sketch(keys, 0.03);
   std::vector<float> many = Normals(random, 20 * dim), together;
   sketch.ProjectQueries(20, many.data(), together);
-  std::vector<float> a(dim), b(dim), pa(sketch.rank()), pb(sketch.rank()), pq(sketch.rank());
+  std::vector<float> a(dim), b(dim), pa(sketch.rank()), pb(sketch.rank()), pq;
   for (size_t q = 0; q < 20; ++q) {
     const float* query = &many[q * dim];
-    sketch.Project(query, true, pq.data());
+    sketch.ProjectQueries(1, query, pq);
     for (size_t r = 0; r < sketch.rank(); ++r) ASSERT_NEAR(pq[r], together[q * sketch.rank() + r], 1e-4);
     keys.Read(q, a.data());
     keys.Read(q + 100, b.data());
-    sketch.Project(a.data(), false, pa.data());
-    sketch.Project(b.data(), false, pb.data());
+    sketch.Project(a.data(), pa.data());
+    sketch.Project(b.data(), pb.data());
     double whole = 0, flat = 0;
     for (size_t d = 0; d < dim; ++d) whole += static_cast<double>(query[d]) * (a[d] - b[d]);
     for (size_t r = 0; r < sketch.rank(); ++r) flat += static_cast<double>(pq[r]) * (pa[r] - pb[r]);

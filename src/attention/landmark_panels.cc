@@ -179,6 +179,50 @@ void OfferRowsImpl(const LandmarkRows& rows, size_t first, std::span<const int32
   }
 }
 
+template <class Number, class Load>
+HWY_INLINE void ScoreRowsOf(const LandmarkRows& rows, std::span<const uint32_t> which, const float* query,
+                            const Load& load, float* scores) {
+  const TileTag d;
+  const size_t lanes = hn::Lanes(d);
+  // Rows are far apart: the next ones are fetched early.
+  constexpr size_t kAhead = 12;
+  const auto* data = reinterpret_cast<const Number*>(rows.data);
+  const size_t whole = rows.dim / lanes * lanes;
+  for (size_t i = 0; i < which.size(); ++i) {
+    if (i + kAhead < which.size()) {
+      const Number* next = data + which[i + kAhead] * rows.dim;
+      for (size_t at = 0; at < rows.dim; at += 64 / sizeof(Number)) hwy::Prefetch(next + at);
+    }
+    const Number* row = data + which[i] * rows.dim;
+    TileVec sum = hn::Zero(d);
+    for (size_t k = 0; k < whole; k += lanes) sum = hn::MulAdd(load(row + k), hn::LoadU(d, query + k), sum);
+    float score = hn::GetLane(hn::SumOfLanes(d, sum));
+    for (size_t k = whole; k < rows.dim; ++k) {
+      if constexpr (sizeof(Number) == 2) {
+        score += HalfToFloat(row[k]) * query[k];
+      } else {
+        score += row[k] * query[k];
+      }
+    }
+    scores[i] = score;
+  }
+}
+
+void ScoreRowsImpl(const LandmarkRows& rows, std::span<const uint32_t> which, const float* query, float* scores) {
+  const TileTag d;
+  const hn::Rebind<hwy::float16_t, TileTag> half;
+  if (rows.half) {
+    ScoreRowsOf<uint16_t>(
+        rows, which, query,
+        [&](const uint16_t* from)
+            HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(half, reinterpret_cast<const hwy::float16_t*>(from))); },
+        scores);
+  } else {
+    ScoreRowsOf<float>(
+        rows, which, query, [&](const float* from) HWY_ATTR { return hn::LoadU(d, from); }, scores);
+  }
+}
+
 void ReadRowImpl(const LandmarkRows& rows, size_t row, float* key) {
   const TileTag d;
   const hn::Rebind<hwy::float16_t, TileTag> half;
@@ -228,6 +272,7 @@ namespace {
 HWY_EXPORT(SearchLandmarksImpl);
 HWY_EXPORT(OfferLandmarksImpl);
 HWY_EXPORT(OfferRowsImpl);
+HWY_EXPORT(ScoreRowsImpl);
 HWY_EXPORT(ReadRowImpl);
 HWY_EXPORT(ScoreLandmarksImpl);
 HWY_EXPORT(ScoreKeysImpl);
@@ -409,6 +454,10 @@ void OfferLandmarks(const LandmarkPanels& panels, std::span<const int32_t> block
   if (blocks.empty()) return;
   CAIRN_CHECK(blocks.front() >= 0 && static_cast<size_t>(blocks.back()) < panels.size());
   HWY_DYNAMIC_DISPATCH(OfferLandmarksImpl)(panels, blocks, query, alone, best);
+}
+
+void ScoreRows(const LandmarkRows& rows, std::span<const uint32_t> which, const float* query, float* scores) {
+  HWY_DYNAMIC_DISPATCH(ScoreRowsImpl)(rows, which, query, scores);
 }
 
 void OfferRows(const LandmarkRows& rows, size_t first, std::span<const int32_t> blocks, const float* query, bool alone,

@@ -115,6 +115,9 @@ void ReadLandmarkRow(const LandmarkRows& rows, size_t row, float* key);
 void OfferRows(const LandmarkRows& rows, size_t first, std::span<const int32_t> blocks, const float* query, bool alone,
                BestBlocks& best);
 
+// scores[i] of row which[i], for an order alone: their sums are in another order than those of searches.
+void ScoreRows(const LandmarkRows& rows, std::span<const uint32_t> which, const float* query, float* scores);
+
 // scores [count][RoundUp(keys, 16)] of a few keys given as rows, [keys][dim].
 void ScoreKeys(size_t dim, size_t count, const float* queries, size_t keys, const float* rows, float* scores);
 

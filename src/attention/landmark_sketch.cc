@@ -274,23 +274,6 @@ void MarkReachingImpl(const PanelPromise& promise, float least, size_t take, uin
       -promise.deviations, take, chosen);
 }
 
-void SketchRowSumsImpl(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
-                       int32_t* sums) {
-  const ITag di;
-  // Rows are far apart: the next ones are fetched early.
-  constexpr size_t kAhead = 16;
-  for (size_t i = 0; i < which.size(); ++i) {
-    if (i + kAhead < which.size()) {
-      const uint8_t* next = rows + which[i + kAhead] * bytes;
-      for (size_t at = 0; at < bytes; at += 64) hwy::Prefetch(next + at);
-    }
-    const uint8_t* row = rows + which[i] * bytes;
-    IVec sum = hn::Zero(di);
-    for (size_t at = 0; at < bytes; at += kLanes * 4) sum = Dot(sum, LoadQuad(row + at), LeftQuads(query.quads + at));
-    sums[i] = query.start + hn::GetLane(hn::SumOfLanes(di, sum));
-  }
-}
-
 }  // namespace cairn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -305,7 +288,6 @@ namespace {
 HWY_EXPORT(ScanSketchesImpl);
 HWY_EXPORT(MarkPromisingImpl);
 HWY_EXPORT(MarkReachingImpl);
-HWY_EXPORT(SketchRowSumsImpl);
 
 }  // namespace
 
@@ -354,12 +336,6 @@ void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen) {
 void MarkReaching(const PanelPromise& promise, float least, size_t take, uint8_t* chosen) {
   CAIRN_CHECK(promise.mean.size() == promise.variance.size() && promise.mean.size() < INT32_MAX);
   HWY_DYNAMIC_DISPATCH(MarkReachingImpl)(promise, least, take, chosen);
-}
-
-void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
-                   int32_t* sums) {
-  CAIRN_CHECK(bytes % 64 == 0);
-  HWY_DYNAMIC_DISPATCH(SketchRowSumsImpl)(rows, bytes, which, query, sums);
 }
 
 }  // namespace cairn

@@ -1,5 +1,5 @@
 // Sketches of landmark keys: a few half bytes a key, made to be searched fast. A scan of sketches keeps the keys that
-// promise most; rows of bytes, one a key, rank them better before the keys themselves are asked.
+// promise most, of which the keys themselves are asked.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace cairn {
 
-// A query as signed bytes: a key's sum is start + the product of the bytes. Keys are stored with a number added (half
-// bytes with kNibbleZero, bytes with kByteZero), which `start` takes off.
-inline constexpr int32_t kNibbleZero = 8, kByteZero = 128;
+// A query as signed bytes: a key's sum is start + the product of the bytes. Keys are stored with kNibbleZero added,
+// which `start` takes off.
+inline constexpr int32_t kNibbleZero = 8;
 struct SketchQuery {
   const int8_t* quads;  // padded with zeros
   int32_t start;
@@ -76,9 +76,5 @@ void MarkPromising(const PanelPromise& promise, size_t take, uint8_t* chosen);
 // Marks the `take` panels, or a few more, that reach `least` most likely: those whose mean is the fewest deviations
 // below it, none that is more than promise.deviations below.
 void MarkReaching(const PanelPromise& promise, float least, size_t take, uint8_t* chosen);
-
-// sums[i] = product of row which[i] with a query. Rows have `bytes` bytes, a multiple of 64.
-void SketchRowSums(const uint8_t* rows, size_t bytes, std::span<const uint32_t> which, const SketchQuery& query,
-                   int32_t* sums);
 
 }  // namespace cairn

@@ -97,7 +97,8 @@ void RetrievalRunner::NoteChoice(const Session& session, const Prompt& prompt, T
   }
   const size_t heads = model_->config().num_attention_heads;
   const std::vector<ChunkReads>& layers = session.LastChunkReads();
-  const size_t first_layer = layers.size() > 1 ? 1 : 0;
+  // Local layers choose nothing.
+  const size_t first_layer = std::max<size_t>(layers.size() > 1 ? 1 : 0, model_->config().landmark.local_layers);
   double sum = 0;
   // The last row of the chunk is the last token's, or the landmark's after it.
   const size_t back = prompt.ids.size() % length == 0 ? 2 : 1;

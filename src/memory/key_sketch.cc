@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/rows.h"
 
 namespace cairn {
 
@@ -13,12 +14,13 @@ namespace {
 
 // Keys that directions are taken from, spread over all of them.
 constexpr size_t kSample = 2048;
-// The bytes of rows reach so many deviations from the mean, and further with larger units.
-constexpr double kReach = 6;
-// The unit of a sketch's half bytes in deviations: they reach about four.
-constexpr double kStep = 0.5;
+// The unit of a sketch's half bytes is a part of what most coordinates of the keys stay below, as they would within one
+// deviation if they were normal: the half bytes reach about four.
+constexpr double kMost = 0.68, kStep = 0.5;
 // Directions that are taken at least: 8 bytes a key are cheap.
 constexpr size_t kLeastRank = 16;
+// Fewer queries are projected one by one.
+constexpr size_t kFewQueries = 8;
 // Numbers of a sketch come in such groups.
 constexpr size_t kGroup = 8;
 
@@ -73,13 +75,6 @@ void Eigen(std::vector<double>& a, size_t n, std::vector<double>& values, std::v
   }
 }
 
-uint8_t Byte(float value, float unit) {
-  const float code = value / unit;
-  return std::isfinite(code)
-             ? static_cast<uint8_t>(128 + static_cast<int>(std::clamp(std::nearbyint(code), -127.0f, 127.0f)))
-             : uint8_t{128};
-}
-
 float UnitOf(double variance, double deviations) {
   const double unit = deviations * std::sqrt(variance);
   return unit > 1e-20 && unit < 1e20 ? static_cast<float>(unit) : 1.0f;
@@ -87,8 +82,7 @@ float UnitOf(double variance, double deviations) {
 
 }  // namespace
 
-KeySketch::KeySketch(const LandmarkPanels& keys, double left_out)
-    : dim_(keys.dim()), row_bytes_(RoundUp(keys.dim(), 64)) {
+KeySketch::KeySketch(const LandmarkPanels& keys, double left_out) : dim_(keys.dim()) {
   CAIRN_CHECK(keys.size() > 0);
   const size_t n = dim_;
   const size_t sample = std::min(keys.size(), kSample);
@@ -114,10 +108,8 @@ KeySketch::KeySketch(const LandmarkPanels& keys, double left_out)
     }
   }
   double all = 0;
-  row_units_.resize(n);
   for (size_t d = 0; d < n; ++d) {
     for (size_t e = 0; e < d; ++e) covariance[d * n + e] = covariance[e * n + d];
-    row_units_[d] = UnitOf(covariance[d * n + d], kReach / 127);
     all += covariance[d * n + d];
   }
   std::vector<double> values, vectors;
@@ -131,30 +123,41 @@ KeySketch::KeySketch(const LandmarkPanels& keys, double left_out)
   rows_.assign(n * rank_, 0.0f);
   units_.assign(rank_, 1.0f);
   for (size_t r = 0; r < directions; ++r) {
-    units_[r] = UnitOf(values[r], kStep);
     for (size_t d = 0; d < n; ++d) {
       directions_[d * rank_ + r] = rows_[r * n + d] = static_cast<float>(vectors[d * n + r]);
     }
   }
+  // Units are of most keys, not of the few that are far from all others and make the variance.
+  std::vector<float> coordinates(sample * rank_);
+  for (size_t i = 0; i < sample; ++i) Project(&rows[i * n], &coordinates[i * rank_]);
+  std::vector<float> sizes(sample);
+  const auto most = sizes.begin() + static_cast<ptrdiff_t>(kMost * static_cast<double>(sample - 1));
+  for (size_t r = 0; r < directions; ++r) {
+    for (size_t i = 0; i < sample; ++i) sizes[i] = std::abs(coordinates[i * rank_ + r]);
+    std::nth_element(sizes.begin(), most, sizes.end());
+    const float unit = static_cast<float>(kStep) * *most;
+    units_[r] = unit > 1e-20f && unit < 1e20f ? unit : UnitOf(values[r], kStep);
+  }
 }
 
-void KeySketch::Project(const float* key, bool is_query, float* coordinates) const {
+void KeySketch::Project(const float* key, float* coordinates) const {
   std::fill_n(coordinates, rank_, 0.0f);
   for (size_t d = 0; d < dim_; ++d) {
-    const float x = is_query ? key[d] : key[d] - mean_[d];
+    const float x = key[d] - mean_[d];
     const float* row = &directions_[d * rank_];
     for (size_t r = 0; r < rank_; ++r) coordinates[r] += x * row[r];
   }
 }
 
 void KeySketch::ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const {
-  if (count < 8) {
-    coordinates.resize(count * rank_);
-    for (size_t q = 0; q < count; ++q) Project(queries + q * dim_, true, &coordinates[q * rank_]);
-    return;
-  }
   const size_t stride = RoundUp(rank_, 16);
   coordinates.resize(count * stride);
+  if (count < kFewQueries) {
+    for (size_t q = 0; q < count; ++q) {
+      DotRows({rank_, dim_, dim_}, queries + q * dim_, rows_.data(), &coordinates[q * rank_]);
+    }
+    return;
+  }
   ScoreKeys(dim_, count, queries, rank_, rows_.data(), coordinates.data());
   for (size_t q = 1; q < count && stride != rank_; ++q) {
     std::copy_n(&coordinates[q * stride], rank_, &coordinates[q * rank_]);
@@ -178,15 +181,6 @@ uint8_t KeySketch::Encode(const float* coordinates, uint8_t* nibbles) const {
     nibbles[r] = std::isfinite(code) ? static_cast<uint8_t>(8 + static_cast<int>(std::clamp(code, -8.0f, 7.0f))) : 8;
   }
   return doubled;
-}
-
-float KeySketch::EncodeRow(const float* key, uint8_t* bytes) const {
-  float largest = 0;
-  for (size_t d = 0; d < dim_; ++d) largest = std::max(largest, std::abs(key[d] - mean_[d]) / row_units_[d]);
-  const float scale = largest > 1e-6f && largest < 1e12f ? largest / 127 : 1.0f;
-  for (size_t d = 0; d < dim_; ++d) bytes[d] = Byte(key[d] - mean_[d], row_units_[d] * scale);
-  std::fill(bytes + dim_, bytes + row_bytes_, uint8_t{128});
-  return scale;
 }
 
 }  // namespace cairn

@@ -18,28 +18,24 @@ class KeySketch {
   // more than `left_out` of the keys' variance.
   KeySketch(const LandmarkPanels& keys, double left_out);
 
-  size_t rank() const { return rank_; }                               // numbers of a sketch, a multiple of 8
-  size_t row_bytes() const { return row_bytes_; }                     // of a key's row of bytes, a multiple of 64
-  const std::vector<float>& units() const { return units_; }          // of a sketch's numbers, [rank]
-  const std::vector<float>& row_units() const { return row_units_; }  // of a row's bytes, [dim]
+  size_t rank() const { return rank_; }                       // numbers of a sketch, a multiple of 8
+  const std::vector<float>& units() const { return units_; }  // of a sketch's numbers, [rank]
+  const std::vector<float>& mean() const { return mean_; }    // of the keys that gave the directions, [dim]
 
-  // Coordinates of a key or of a query, [rank].
-  void Project(const float* key, bool is_query, float* coordinates) const;
-  // Of many queries, [count][dim], at once: [count][rank].
+  // Coordinates of a key, [rank].
+  void Project(const float* key, float* coordinates) const;
+  // Of queries, [count][dim]: [count][rank].
   void ProjectQueries(size_t count, const float* queries, std::vector<float>& coordinates) const;
   // Squared distance of a key from the mean of those that gave the directions.
   float SquaredDeviation(const float* key) const;
   // Half bytes with 8 added, of coordinates, one in a byte each. Keys that are wanted are often far from all others, so
   // nothing is cut: they count units doubled as many times as is returned.
   uint8_t Encode(const float* coordinates, uint8_t* nibbles) const;
-  // Bytes with 128 added, of all numbers of a key; they count units times the scale that is returned.
-  float EncodeRow(const float* key, uint8_t* bytes) const;
 
  private:
   size_t dim_;
   size_t rank_ = 0;
-  size_t row_bytes_;
-  std::vector<float> mean_, row_units_, units_;
+  std::vector<float> mean_, units_;
   std::vector<float> directions_;  // [dim][rank]
   std::vector<float> rows_;        // the same, [rank][dim]
 };

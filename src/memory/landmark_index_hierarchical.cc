@@ -1,6 +1,6 @@
 // The hierarchical index: leaves of similar keys, a sketch of a few half bytes of
-// every key in them, a row of bytes a key, and the keys themselves. Each level
-// is asked only about what the one above finds promising. A key goes into the
+// every key in them, and the keys themselves. Each level is asked only about what
+// the one above finds promising. A key goes into the
 // leaf whose mean is nearest; a full leaf is split in two. While keys are few,
 // leaves are filled in turn, and all of them are scanned.
 #include <hwy/cache_control.h>
@@ -15,6 +15,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "kernels/rows.h"
 #include "memory/key_sketch.h"
 #include "memory/landmark_index.h"
 
@@ -39,11 +40,11 @@ constexpr size_t kFarPart = 256, kFewFar = 64;
 // leaves for each.
 constexpr size_t kManyQueries = 17;
 constexpr size_t kFewLeaves = 48;  // all are scanned
-// Ranked by their rows beyond k: bytes may swap neighbours near the k-th place.
+// Taken beyond k: sums in another order may swap neighbours near the k-th place.
 constexpr size_t kSpare = 4;
-// Of a short list so many, those that the sketches say the most of, are ranked by their rows first. They show how wrong
-// sketches are for the query, and which of the others can still be among the best: those that reach these if their
-// sketch is wrong by less than so many deviations.
+// Of a short list so many, those that the sketches say the most of, are scored first. They show how wrong sketches are
+// for the query, and which of the others can still be among the best: those that reach these if their sketch is wrong
+// by less than so many deviations.
 constexpr size_t kRankedFirst = 64;
 constexpr float kErrors = 5;
 // Keys of the short list that are asked for before their turn.
@@ -51,10 +52,10 @@ constexpr size_t kMembersAhead = 24;
 // More than so many at once are looked for by scanning: sketches are for a few.
 constexpr size_t kMostWanted = 64;
 
-// A key of a leaf: its number, and the scale of its row of bytes; negative where it is one of the far keys.
+// A key of a leaf: its number, and whether it is one of the far keys.
 struct Member {
   uint32_t number;
-  float scale;
+  uint32_t far;
 };
 
 struct FarKey {
@@ -115,17 +116,16 @@ size_t Halve(const std::vector<float>& rows, size_t rank, std::span<uint32_t> or
 // What a search works in; kept for the next of the thread.
 struct Scratch {
   std::vector<float> coordinates, squared, scaled, promise, spread;
-  std::vector<int8_t> quads, row_quads;
+  std::vector<int8_t> quads;
   std::vector<uint8_t> chosen, visited;
-  std::vector<SketchQuery> queries, row_queries;
+  std::vector<SketchQuery> queries;
   std::vector<SketchPlaces> lists;
   std::vector<uint32_t> panels, turn;
   std::vector<int32_t> order, far, found;
   std::vector<std::pair<float, uint32_t>> ranked;
-  // Of keys that are ranked: row, sum of its bytes and what one is worth; place in the list.
+  // Of keys that are scored: row, place in the list, score.
   std::vector<uint32_t> which, at;
-  std::vector<int32_t> sums;
-  std::vector<float> scales;
+  std::vector<float> scores;
 
   static Scratch& Get() {
     thread_local Scratch scratch;
@@ -191,7 +191,8 @@ class HierarchicalIndex : public LandmarkIndex {
   }
   void Decode(const uint8_t* nibbles, uint8_t doubled, float* coordinates) const;
   bool EncodeQueries(size_t count, const float* queries, Scratch& s) const;
-  void RankRows(size_t query, size_t first, size_t last, size_t take, Scratch& s) const;
+  void RankRows(const float* query, size_t first, size_t last, const SketchPlaces& list, float unit, size_t take,
+                Scratch& s) const;
   size_t Part(double of, size_t least) const {  // of the leaves
     return std::min(leaves(), std::max(static_cast<size_t>(std::ceil(of * static_cast<double>(leaves()))), least));
   }
@@ -205,9 +206,8 @@ class HierarchicalIndex : public LandmarkIndex {
   // Keys have numbers since the beginning, which erasing at the front does not
   // change.
   size_t erased_ = 0;  // number of the first key
-  size_t begin_ = 0;   // of the first that places_ and rows_ have
+  size_t begin_ = 0;   // of the first that places_ and key_rows_ have
   std::vector<uint32_t> places_;
-  std::vector<uint8_t> rows_;        // [key][row_bytes]
   std::vector<std::byte> key_rows_;  // the keys themselves, [key][dim]: a panel's column lies in as
                                      // many cache lines
   float far_ = 0;                    // distance from which on a key is far
@@ -222,8 +222,8 @@ class HierarchicalIndex : public LandmarkIndex {
 };
 
 size_t HierarchicalIndex::ExtraBytes() const {
-  size_t bytes = places_.capacity() * 4 + rows_.capacity() + key_rows_.capacity() + filled_.capacity() +
-                 doubled_.capacity() + sketches_.capacity() * 64 + members_.capacity() * sizeof(Member) +
+  size_t bytes = places_.capacity() * 4 + key_rows_.capacity() + filled_.capacity() + doubled_.capacity() +
+                 sketches_.capacity() * 64 + members_.capacity() * sizeof(Member) +
                  (sums_.capacity() + squares_.capacity()) * 4 + far_keys_.capacity() * sizeof(FarKey);
   for (const LandmarkPanels& panels : statistics_) bytes += panels.bytes();
   return bytes;
@@ -239,7 +239,6 @@ void HierarchicalIndex::Clear() {
   built_for_ = 0;
   far_keys_.clear();
   places_.clear();
-  rows_.clear();
   key_rows_.clear();
   filled_.clear();
   sketches_.clear();
@@ -274,19 +273,17 @@ void HierarchicalIndex::Build() {
   clustered_ = size >= options_.clustered_from;
   std::vector<float> coordinates(clustered_ ? size * rank() : rank());
   std::vector<uint8_t> nibbles(size * rank()), doubled(size);
-  rows_.resize(size * sketch_->row_bytes());
   key_rows_.resize(size * keys_.row_bytes());
-  std::vector<float> scales(size), distances(size);
+  std::vector<float> distances(size);
   double sum = 0;
   places_.resize(size);
   for (size_t b = 0; b < size; ++b) {
     keys_.Read(b, key.data());
     float* at = &coordinates[clustered_ ? b * rank() : 0];
-    sketch_->Project(key.data(), false, at);
+    sketch_->Project(key.data(), at);
     distances[b] = DistanceOf(key.data(), at);
     sum += distances[b];
     doubled[b] = sketch_->Encode(at, &nibbles[b * rank()]);
-    scales[b] = sketch_->EncodeRow(key.data(), &rows_[b * sketch_->row_bytes()]);
     keys_.ReadRow(b, &key_rows_[b * keys_.row_bytes()]);
     if (clustered_) Decode(&nibbles[b * rank()], doubled[b], at);
   }
@@ -307,7 +304,7 @@ void HierarchicalIndex::Build() {
     }
     const size_t leaf = NewLeaf();
     for (const uint32_t b : part) {
-      Put(leaf, {static_cast<uint32_t>(erased_ + b), scales[b]}, &nibbles[b * rank()], doubled[b]);
+      Put(leaf, {static_cast<uint32_t>(erased_ + b), 0}, &nibbles[b * rank()], doubled[b]);
     }
     Describe(leaf);
   }
@@ -322,10 +319,7 @@ float HierarchicalIndex::DistanceOf(const float* key, const float* coordinates) 
   return std::isfinite(distance) ? std::max(distance, 0.0f) : 0.0f;
 }
 
-void HierarchicalIndex::SetFar(size_t number, bool far) {
-  float& scale = members_[places_[number - begin_]].scale;
-  scale = far ? -std::abs(scale) : std::abs(scale);
-}
+void HierarchicalIndex::SetFar(size_t number, bool far) { members_[places_[number - begin_]].far = far ? 1 : 0; }
 
 // The key is in its leaf.
 void HierarchicalIndex::KeepFar(size_t number, float distance) {
@@ -345,12 +339,10 @@ void HierarchicalIndex::AddKey() {
   std::vector<float> key(keys_.dim()), coordinates(rank());
   std::vector<uint8_t> nibbles(rank());
   keys_.Read(keys_.size() - 1, key.data());
-  sketch_->Project(key.data(), false, coordinates.data());
+  sketch_->Project(key.data(), coordinates.data());
   const float distance = DistanceOf(key.data(), coordinates.data());
   const uint8_t doubled = sketch_->Encode(coordinates.data(), nibbles.data());
   Decode(nibbles.data(), doubled, coordinates.data());
-  rows_.resize(rows_.size() + sketch_->row_bytes());
-  const float scale = sketch_->EncodeRow(key.data(), rows_.data() + rows_.size() - sketch_->row_bytes());
   key_rows_.resize(key_rows_.size() + keys_.row_bytes());
   keys_.ReadRow(keys_.size() - 1, key_rows_.data() + key_rows_.size() - keys_.row_bytes());
   places_.push_back(0);
@@ -361,7 +353,7 @@ void HierarchicalIndex::AddKey() {
     Split(leaf);
     leaf = Nearest(coordinates.data());
   }
-  Put(leaf, {static_cast<uint32_t>(end() - 1), scale}, nibbles.data(), doubled);
+  Put(leaf, {static_cast<uint32_t>(end() - 1), 0}, nibbles.data(), doubled);
   Describe(leaf);
   KeepFar(end() - 1, distance);
 }
@@ -428,7 +420,7 @@ void HierarchicalIndex::Put(size_t leaf, Member member, const uint8_t* nibbles, 
 void HierarchicalIndex::Remove(size_t number) {
   const size_t place = places_[number - begin_];
   const size_t leaf = place / kLeaf;
-  if (members_[place].scale < 0) {
+  if (members_[place].far != 0) {
     std::erase_if(far_keys_, [&](const FarKey& key) { return key.number == number; });
     std::make_heap(far_keys_.begin(), far_keys_.end(), std::greater<>());
   }
@@ -482,7 +474,6 @@ void HierarchicalIndex::Truncated() {
   }
   for (size_t number = begin_ + places_.size(); number > end();) Remove(--number);
   places_.resize(end() - begin_);
-  rows_.resize(places_.size() * sketch_->row_bytes());
   key_rows_.resize(places_.size() * keys_.row_bytes());
 }
 
@@ -497,30 +488,20 @@ void HierarchicalIndex::ErasedFront(size_t count, size_t) {
   const size_t gone = erased_ - begin_;
   if (gone < places_.size() / 2) return;
   places_.erase(places_.begin(), places_.begin() + static_cast<ptrdiff_t>(gone));
-  rows_.erase(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(gone * sketch_->row_bytes()));
   key_rows_.erase(key_rows_.begin(), key_rows_.begin() + static_cast<ptrdiff_t>(gone * keys_.row_bytes()));
   begin_ = erased_;
 }
 
 // False where a query has no bytes to search with.
 bool HierarchicalIndex::EncodeQueries(size_t count, const float* queries, Scratch& s) const {
-  const size_t dim = keys_.dim();
   sketch_->ProjectQueries(count, queries, s.coordinates);
   s.quads.resize(count * rank());
-  s.row_quads.resize(count * sketch_->row_bytes());
   s.queries.resize(count);
-  s.row_queries.resize(count);
   for (size_t q = 0; q < count; ++q) {
     const float* coordinates = &s.coordinates[q * rank()];
     s.scaled.resize(rank());
     for (size_t r = 0; r < rank(); ++r) s.scaled[r] = coordinates[r] * sketch_->units()[r];
     if (!EncodeSketchQuery(s.scaled, rank(), kNibbleZero, &s.quads[q * rank()], s.queries[q])) return false;
-    s.scaled.resize(dim);
-    for (size_t d = 0; d < dim; ++d) s.scaled[d] = queries[q * dim + d] * sketch_->row_units()[d];
-    if (!EncodeSketchQuery(s.scaled, sketch_->row_bytes(), kByteZero, &s.row_quads[q * sketch_->row_bytes()],
-                           s.row_queries[q])) {
-      return false;
-    }
   }
   return true;
 }
@@ -568,37 +549,38 @@ void HierarchicalIndex::AddLeaves(std::span<const int32_t> reached, Scratch& s, 
   }
 }
 
-// Leaves in s.ranked the rows of blocks [first, last) in a query's short list that promise most, `take` of them, with
-// what they promise, negative. Those that cannot be among them are not looked at.
-void HierarchicalIndex::RankRows(size_t query, size_t first, size_t last, size_t take, Scratch& s) const {
-  const auto& [places, sketched] = s.lists[query];
-  const float row_unit = s.row_queries[query].unit, sketch_unit = s.queries[query].unit;
+// Leaves in s.ranked the best rows of blocks [first, last) in a query's short list, `take` of them, with their scores,
+// negative. Those that cannot be among them are not looked at. `unit`: of the sketches' sums.
+void HierarchicalIndex::RankRows(const float* query, size_t first, size_t last, const SketchPlaces& list, float unit,
+                                 size_t take, Scratch& s) const {
+  const auto& [places, sketched] = list;
+  const LandmarkRows rows{key_rows_.data(), keys_.dim(), keys_.half()};
+  float mean_score;  // sketches are of what keys have beyond the mean
+  DotRows({1, keys_.dim(), keys_.dim()}, query, sketch_->mean().data(), &mean_score);
   const auto units = [&](uint32_t place) { return static_cast<float>(1u << doubled_[place]); };
   s.ranked.clear();
   float error_sum = 0, error_squares = 0, weight = 0;
   const auto rank = [&](bool measures) {
     s.which.clear();
-    s.scales.clear();
     s.at.clear();
     for (size_t i = 0; i < s.turn.size(); ++i) {
       // They lie anywhere, and what the loop does with one hides little of the wait for the next.
       if (i + kMembersAhead < s.turn.size()) hwy::Prefetch(&members_[places[s.turn[i + kMembersAhead]]]);
       const Member member = members_[places[s.turn[i]]];
-      if (member.scale < 0) continue;  // far keys are looked at anyway
+      if (member.far != 0) continue;  // they are looked at anyway
       const size_t b = member.number - static_cast<uint32_t>(erased_);
       if (b < first || b >= last) continue;
       s.which.push_back(member.number - static_cast<uint32_t>(begin_));
-      s.scales.push_back(member.scale * row_unit);
       s.at.push_back(s.turn[i]);
     }
-    s.sums.resize(s.which.size());
-    SketchRowSums(rows_.data(), sketch_->row_bytes(), s.which, s.row_queries[query], s.sums.data());
+    s.scores.resize(s.which.size());
+    ScoreRows(rows, s.which, query, s.scores.data());
     for (size_t i = 0; i < s.which.size(); ++i) {
-      const float score = static_cast<float>(s.sums[i]) * s.scales[i];
+      const float score = s.scores[i] - mean_score;
       KeepRanked(take, {-score, s.which[i]}, s.ranked);
       if (!measures) continue;
       // In units of the sketch, which are larger for keys that are far from the mean.
-      const float error = (score - static_cast<float>(sketched[s.at[i]]) * sketch_unit) / units(places[s.at[i]]);
+      const float error = (score - static_cast<float>(sketched[s.at[i]]) * unit) / units(places[s.at[i]]);
       error_sum += error;
       error_squares += error * error;
       weight += 1;
@@ -635,7 +617,7 @@ void HierarchicalIndex::RankRows(size_t query, size_t first, size_t last, size_t
         std::max(mean, 0.0f) + kErrors * std::sqrt(std::max(0.0f, error_squares / weight - mean * mean));
     std::array<float, KeySketch::kMostDoubled + 1> needed;  // by how often a key's units are doubled
     for (size_t d = 0; d < needed.size(); ++d) {
-      needed[d] = (-s.ranked.back().first - wrong * static_cast<float>(1u << d)) / sketch_unit;
+      needed[d] = (-s.ranked.back().first - wrong * static_cast<float>(1u << d)) / unit;
     }
     choose([&](uint32_t i) {
       return (sketched[i] < least) & (static_cast<float>(sketched[i]) >= needed[doubled_[places[i]]]);
@@ -676,7 +658,7 @@ void HierarchicalIndex::Search(size_t first, size_t last, size_t count, const fl
     if (b >= first && b < last) s.far.push_back(static_cast<int32_t>(b));
   }
   for (size_t q = 0; q < count; ++q) {
-    RankRows(q, first, last, k + kSpare, s);
+    RankRows(queries + q * keys_.dim(), first, last, s.lists[q], s.queries[q].unit, k + kSpare, s);
     if (s.ranked.size() + s.far.size() < k) {
       SearchLandmarks(keys_, first, last, 1, queries + q * keys_.dim(), best + q);
       continue;
