@@ -243,7 +243,7 @@ TEST(LandmarkSketch, QueriesThatAreNoNumbersHaveNoBytes) {
   EXPECT_FALSE(EncodeSketchQuery(std::vector<float>{1, NAN}, 8, kNibbleZero, quads.data(), query));
   EXPECT_TRUE(EncodeSketchQuery(std::vector<float>{1, -0.5f, 0.25f}, 8, kNibbleZero, quads.data(), query));
   EXPECT_EQ(quads, (std::vector<int8_t>{127, -64, 32, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(query.start, -128 * (127 - 64 + 32));
+  EXPECT_EQ(query.start, -kNibbleZero * (127 - 64 + 32));
   EXPECT_FLOAT_EQ(query.unit, 1.0f / 127);
 }
 

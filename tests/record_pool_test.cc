@@ -40,6 +40,17 @@ TEST(RecordPool, RecordsDoNotOverlapAndComeBack) {
   }
 }
 
+TEST(RecordPool, WhatIsReservedIsTakenFirst) {
+  const auto pool = std::make_shared<RecordPool>(50000);
+  pool->Reserve(size_t{5} << 20);
+  const size_t reserved = pool->held_bytes();
+  EXPECT_GT(reserved, size_t{4} << 20);
+  EXPECT_LE(reserved, size_t{5} << 20);
+  std::vector<std::shared_ptr<std::byte>> taken;
+  for (size_t i = 0; i < 80; ++i) taken.push_back(RecordPool::Take(pool));
+  EXPECT_EQ(pool->held_bytes(), reserved);
+}
+
 TEST(RecordPool, RecordsOutliveTheirTakers) {
   std::shared_ptr<std::byte> record;
   {

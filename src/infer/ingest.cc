@@ -88,6 +88,7 @@ void AttachWithin(Session& session, std::shared_ptr<const MemoryFile> file, size
                  file->name(), file->blocks(), static_cast<double>(needed) / 1e6, static_cast<double>(ram) / 1e6);
   }
   session.cache()->SetBudget(BlockBudget(session, ram, reserved));
+  session.cache()->Reserve();
 }
 
 Ingest::Ingest(const std::filesystem::path& path, std::shared_ptr<const InferenceModel> model,

@@ -1,5 +1,7 @@
 #include "memory/block_cache.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace cairn {
@@ -8,6 +10,8 @@ namespace {
 
 // Reads that are under way at once beside the one that somebody waits for. docs/memory.md has the measurement.
 constexpr size_t kReaders = 4;
+// What a session of some hundred tokens reads in a large memory.
+constexpr uint64_t kReserved = uint64_t{32} << 20;
 // More are not worth remembering: whoever needs them reads them before their turn comes.
 constexpr size_t kMostQueued = 4096;
 
@@ -49,6 +53,11 @@ void BlockCache::SetBudget(size_t budget) {
   const std::lock_guard lock(mutex_);
   budget_ = budget;
   MakeRoom(0);
+}
+
+void BlockCache::Reserve() {
+  const std::shared_ptr<const MemoryFile> file = this->file();
+  pool_->Reserve(std::min<uint64_t>({budget(), file->file_bytes(), kReserved}));
 }
 
 BlockCache::Counters BlockCache::counters() const {

@@ -59,6 +59,9 @@ class BlockCache {
   };
   Counters counters() const;
   size_t budget() const;
+  // Takes RAM for the first blocks now rather than when they are read: within the budget, and no more than the file
+  // has.
+  void Reserve();
   // Blocks beyond a smaller budget go at once.
   void SetBudget(size_t budget);
 

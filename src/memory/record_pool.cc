@@ -23,6 +23,11 @@ RecordPool::~RecordPool() {
   for (const auto& piece : pieces_) munmap(piece->data, records_ * stride_);
 }
 
+void RecordPool::Reserve(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  while ((pieces_.size() + 1) * records_ * stride_ <= bytes) open_.push_back(NewPiece());
+}
+
 size_t RecordPool::held_bytes() const {
   const std::lock_guard lock(mutex_);
   return pieces_.size() * records_ * stride_;

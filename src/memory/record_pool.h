@@ -23,6 +23,9 @@ class RecordPool {
   // where there is no memory.
   static std::shared_ptr<std::byte> Take(const std::shared_ptr<RecordPool>& pool);
 
+  // Asks the system for so many bytes now, so that records need not wait for it: memory that is touched for the first
+  // time may cost more than to read a record into it.
+  void Reserve(size_t bytes);
   size_t held_bytes() const;  // from the system
 
  private:
