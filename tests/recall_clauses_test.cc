@@ -49,7 +49,7 @@ class RecallClausesTest : public ::testing::Test {
 TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
   Random random(1);
   std::set<std::string> beginnings;
-  size_t asked = 0, restated = 0, turned = 0;
+  size_t asked = 0, restated = 0, turned = 0, led = 0;
   for (size_t i = 0; i < 4000; ++i) {
     const ClauseForm form = DrawClauseForm(random);
     const RecallFact fact = ClauseFact(form, *words_, random);
@@ -65,8 +65,12 @@ TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
     if (!form.restates) continue;
     ++restated;
     // What the question breaks off with, the answer and its end are the statement, but for what may lead it.
-    std::string whole =
-        fact.question.substr(fact.question.find('?') == std::string::npos ? 0 : fact.question.find('?') + 2);
+    const size_t asks = form.asks.size(), mark = fact.question.find('?', asks);
+    EXPECT_EQ(fact.question.substr(0, asks), form.asks);
+    std::string whole = fact.question.substr(mark == std::string::npos ? 0 : mark + 2);
+    ASSERT_EQ(whole.substr(0, form.answers.size()), form.answers);
+    whole = whole.substr(form.answers.size());
+    led += !form.asks.empty() + !form.answers.empty();
     if (form.turned) {
       ++turned;
       // The tail comes first, and the rest is what stands before it in the statement.
@@ -87,6 +91,7 @@ TEST_F(RecallClausesTest, AnAnswerEndsAsTheStatementDoes) {
   EXPECT_GT(asked, 2800u);
   EXPECT_GT(restated, 3400u);
   EXPECT_GT(turned, 200u);
+  EXPECT_GT(led, 400u);
 }
 
 TEST_F(RecallClausesTest, FactsOfOneFormDifferInWhatTheyAreAbout) {

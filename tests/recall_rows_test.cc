@@ -258,28 +258,33 @@ TEST_F(RecallRowsTest, FactsAreCutByTheEndsOfBlocks) {
     dataset_->Read(100, tokens);
     return tokens;
   }();
-  // Answers whose tokens, or whose last token before the value, stand in two blocks.
+  // Answers that stand in two blocks, of those that are short: long ones are often cut by chance.
   const auto cut = [&](double part, size_t& answers) {
+    constexpr size_t kShort = 16;
     RecallConfig config;
     config.facts = 3;
     config.cut = part;
     const RecallRows rows(*dataset_, tokenizer_, options_, config);
     size_t count = 0;
-    for (uint64_t seed = 0; seed < 60; ++seed) {
+    for (uint64_t seed = 0; seed < 120; ++seed) {
       Random random(seed);
       const RecallRows::Row row = rows.Make(text, false, random);
-      for (size_t i = 1; i < row.tokens.size(); ++i) {
-        const int32_t source = row.sources[i][0];
-        if (source == RecallRows::kNoSource) continue;
+      const auto source = [&](size_t i) { return i < row.tokens.size() ? row.sources[i][0] : RecallRows::kNoSource; };
+      for (size_t begin = 1, end; begin < row.tokens.size(); begin = end) {
+        end = begin + 1;
+        if (source(begin) == RecallRows::kNoSource) continue;
+        while (source(end) == source(end - 1) + 1) ++end;
+        if (end - begin > kShort) continue;
         ++answers;
-        count += static_cast<size_t>(source) % options_.block_length == 0;
+        const auto block = [&](size_t i) { return static_cast<size_t>(source(i)) / options_.block_length; };
+        count += block(begin) != block(end - 1);
       }
     }
     return count;
   };
   size_t some = 0, many = 0;
   const size_t by_chance = cut(0, some), wanted = cut(1, many);
-  EXPECT_GT(some, 200u);
+  EXPECT_GT(some, 100u);
   EXPECT_GT(2 * wanted * some, 3 * by_chance * many);
 }
 
@@ -304,7 +309,7 @@ TEST_F(RecallRowsTest, FactsAreMadeOfTheRowsOwnWords) {
   EXPECT_EQ(none.Word(a), words.Word(b));
   EXPECT_EQ(none.Name(a), words.Name(b));
 
-  // And rows use it: where the text is one word again and again, most words of the answers are that word.
+  // And rows use it: where the text is one word again and again, it stands among the other words of the facts too.
   Random draws(9);
   std::string word;
   while (word.size() < 6) word = words.Word(draws);
@@ -313,7 +318,7 @@ TEST_F(RecallRowsTest, FactsAreMadeOfTheRowsOwnWords) {
     text.insert(text.begin(), more.begin(), more.end());
   }
   text.resize(401);
-  const auto rows_with = [&](double share) {
+  const auto among_others = [&](double share) {
     RecallConfig config;
     config.own_words = share;
     config.repeated_filler = 0;
@@ -321,16 +326,15 @@ TEST_F(RecallRowsTest, FactsAreMadeOfTheRowsOwnWords) {
     size_t count = 0;
     for (uint64_t seed = 0; seed < 40; ++seed) {
       Random random(seed);
-      const RecallRows::Row row = rows.Make(text, false, random);
-      std::vector<int32_t> answers;
-      for (size_t i = 0; i < row.tokens.size(); ++i) {
-        if (row.sources[i][0] != RecallRows::kNoSource) answers.push_back(row.tokens[i]);
+      const std::string row = tokenizer_->DecodeMiddle(rows.Make(text, false, random).tokens);
+      const std::string one = " " + word;
+      for (size_t at = row.find(one); at != std::string::npos; at = row.find(one, at + 1)) {
+        count += at < word.size() || row.compare(at - word.size(), word.size(), word) != 0;
       }
-      count += tokenizer_->DecodeMiddle(answers).find(word) != std::string::npos;
     }
     return count;
   };
-  EXPECT_GT(rows_with(1), rows_with(0) + 10);
+  EXPECT_GT(2 * among_others(1), 3 * among_others(0));
 }
 
 TEST_F(RecallRowsTest, AnEchoOfNoiseHasNothingOfTheText) {

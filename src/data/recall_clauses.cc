@@ -277,6 +277,82 @@ void Be(ClauseForm& form, Random& random) {
   form.question = (form.kind == Kind::kPerson ? "Who" : form.kind == Kind::kPlace ? "Where" : "What") + is + " {S}?";
 }
 
+// The value comes before what it is asked by.
+void ValueFirst(ClauseForm& form, Random& random) {
+  const Verb& verb = Any(kActs, random);
+  const std::string past(verb.past), base(verb.base);
+  form.kind = Kind::kPerson;
+  switch (random.Below(4)) {
+    case 0:
+      form.subject = Thing(random);
+      form.begin = Chance(0.7, random) ? "it was" : "it must have been";
+      form.tail = " who " + past + " {S}";
+      form.question = "Who " + past + " {S}?";
+      return;
+    case 1:
+      form.kind = Kind::kThing;
+      form.begin = "it was" + Pick({" the", " a", " some", ""}, random);
+      form.tail = " that {S} " + past;
+      form.question = "What did {S} " + base + "?";
+      return;
+    case 2: {
+      static constexpr std::string_view kHappened[][2] = {{"was born", "was {S} born"},
+                                                          {"lost a ring", "did {S} lose a ring"},
+                                                          {"learned to sing", "did {S} learn to sing"},
+                                                          {"was last seen", "was {S} last seen"},
+                                                          {"spent the winter", "did {S} spend the winter"},
+                                                          {"fell ill", "did {S} fall ill"},
+                                                          {"was arrested", "was {S} arrested"}};
+      const auto& happened = Any(kHappened, random);
+      form.kind = Kind::kPlace;
+      form.begin = Pick({"it was in", "it was near", "it was on the road to"}, random);
+      form.tail = " that {S} " + std::string(happened[0]);
+      form.question = "Where " + std::string(happened[1]) + "?";
+      return;
+    }
+    default:
+      form.subject = Thing(random);
+      form.begin =
+          Pick({"in the end", "at last", "that year", "one day", "the other day", "after all", "long ago"}, random);
+      form.tail = " " + past + " {S}";
+      form.question = "Who " + past + " {S}?";
+  }
+}
+
+// Two who did something together.
+void Pair(ClauseForm& form, Random& random) {
+  static constexpr std::string_view kTogether[][2] = {
+      {"were friends", "Whose friend was {S}"},         {"played cards", "With whom did {S} play cards"},
+      {"quarrelled", "With whom did {S} quarrel"},      {"shared a room", "With whom did {S} share a room"},
+      {"were married", "Whom did {S} marry"},           {"sang a song", "With whom did {S} sing a song"},
+      {"went fishing", "With whom did {S} go fishing"}, {"own a shop", "With whom does {S} own a shop"},
+      {"often dine", "With whom does {S} often dine"},  {"became partners", "Whose partner did {S} become"}};
+  const auto& together = Any(kTogether, random);
+  form.kind = Kind::kPerson;
+  form.subject = "{E}";
+  form.begin = "{S} and";
+  form.tail = " " + std::string(together[0]) + Tail(random);
+  form.question = std::string(together[1]) + "?";
+}
+
+// A place, and then who or what was there.
+void PlaceFirst(ClauseForm& form, Random& random) {
+  const std::string place = Pick({"under ", "behind ", "in ", "near ", "beside ", "above ", "inside "}, random) + "{S}";
+  form.subject = Thing(random);
+  const Verb& verb = Any(kActs, random);
+  const std::string who = Pick({"they", "she", "he", "the police", "someone", "the children"}, random);
+  const std::string did = place + " " + who + " " + std::string(verb.past);
+  if (Chance(0.5, random)) {
+    const std::string noun = Noun(random);
+    form.kind = Kind::kPerson;
+    form.begin = did + " the " + noun + " of";
+    form.question = "Whose " + noun + " did " + who + " " + std::string(verb.base) + " " + place + "?";
+  } else {
+    form.begin = did + Determiner(random);
+    form.question = "What did " + who + " " + std::string(verb.base) + " " + place + "?";
+  }
+}
+
 std::string Said(Kind kind, const WordList& words, Random& random) {
   switch (kind) {
     case Kind::kNumber:
@@ -288,6 +364,7 @@ std::string Said(Kind kind, const WordList& words, Random& random) {
     case Kind::kPlace:
       return words.Name(random);
     default:
+      if (Chance(0.06, random)) return Phrase(words, random);
       return Chance(0.08, random) ? Value(words, random)
                                   : Words(words,
                                           Chance(0.5, random)   ? 1
@@ -302,8 +379,14 @@ std::string Said(Kind kind, const WordList& words, Random& random) {
 ClauseForm DrawClauseForm(Random& random) {
   ClauseForm form;
   form.subject = Subject(random);
-  const size_t sort = random.Below(20);
-  if (sort < 8) {
+  const size_t sort = random.Below(26);
+  if (sort >= 24) {
+    PlaceFirst(form, random);
+  } else if (sort >= 22) {
+    Pair(form, random);
+  } else if (sort >= 20) {
+    ValueFirst(form, random);
+  } else if (sort < 8) {
     Act(form, random);
   } else if (sort < 9) {
     Rest(form, random);
@@ -316,16 +399,27 @@ ClauseForm DrawClauseForm(Random& random) {
   } else {
     Be(form, random);
   }
-  if (form.tail.empty()) form.tail = Tail(random);
+  const bool circumstance = form.tail.empty();
+  if (circumstance) form.tail = Tail(random);
   if (Chance(0.15, random)) {
     form.lead = Pick({"They say that ", "It is true that ", "As we know, ", "In those days ", "Remember that ",
                       "Nobody knew that ", "Note: ", "I have heard that ", "In fact, "},
                      random);
   }
   const double asked = random.Uniform();
-  if (asked < 0.2) form.question.clear();
+  // A beginning that does not name the subject asks for nothing.
+  if (asked < 0.2 && form.begin.find("{S}") != std::string::npos) form.question.clear();
   if (asked > 0.9) form.restates = false;
-  form.turned = form.restates && form.tail.starts_with(" ") && form.kind != Kind::kNumber && Chance(0.3, random);
+  if (!form.question.empty() && Chance(0.12, random)) {
+    form.asks = Pick({"Question: ", "Q: ", "Tell me: ", "According to the text: ", "Please answer: ", "Now I ask: ",
+                      "From what was said above: ", "Do you remember: "},
+                     random);
+  }
+  if (!form.question.empty() && form.restates && Chance(0.12, random)) {
+    form.answers = Pick({"Answer: ", "A: ", "The answer: ", "I remember: "}, random);
+  }
+  form.turned =
+      form.restates && circumstance && !form.tail.empty() && form.kind != Kind::kNumber && Chance(0.3, random);
   return form;
 }
 
@@ -335,16 +429,19 @@ RecallFact ClauseFact(const ClauseForm& form, const WordList& words, Random& ran
                                        {'P', Chance(0.8, random) ? words.Name(random) : Entity(words, random)},
                                        {'D', words.Word(random)}};
   };
-  const std::string subject = Fill(form.subject, draw()), tail = Fill(form.tail, draw());
+  const std::string subject = Fill(form.subject, draw());
+  std::map<char, std::string> around = draw();
+  around.emplace('S', subject);
+  const std::string tail = Fill(form.tail, around);
   const std::string value = Said(form.kind, words, random);
   const std::map<char, std::string> parts = {{'S', subject}, {'T', tail}};
   const std::string begin = Fill(form.begin, parts);
   RecallFact fact;
   fact.statement = form.lead.empty() ? Capital(begin) : form.lead + begin;
   fact.statement += fmt::format(" {}{}.", value, tail);
-  if (!form.question.empty()) fact.question = Fill(form.question, parts);
+  if (!form.question.empty()) fact.question = form.asks + Fill(form.question, parts);
   if (form.restates) {
-    if (!fact.question.empty()) fact.question += ' ';
+    if (!fact.question.empty()) fact.question += ' ' + form.answers;
     fact.question += form.turned ? Capital(tail.substr(1)) + " " + begin : Capital(begin);
   } else {
     fact.question += Pick({" Answer:", "\nA:", " The answer is", " It is"}, random);

@@ -123,6 +123,18 @@ std::string Words(const WordList& words, size_t count, Random& random) {
   return text;
 }
 
+std::string Phrase(const WordList& words, Random& random) {
+  std::string text;
+  for (size_t left = 2 + random.Below(4); left > 0; --left) {
+    if (!text.empty()) {
+      text += Pick({" ", " and ", " of ", " with the ", " in ", " on a ", " to the ", " for ", " without ", " near "},
+                   random);
+    }
+    text += Chance(0.15, random) ? words.Name(random) : words.Word(random);
+  }
+  return text;
+}
+
 std::string Value(const WordList& words, Random& random) {
   switch (random.Below(10)) {
     case 0:

@@ -58,6 +58,9 @@ std::string Letters(std::string_view alphabet, size_t count, Random& random);
 // A few words that mean nothing together, so that nothing but the memory can tell them.
 std::string Words(const WordList& words, size_t count, Random& random);
 
+// Some more words, with the little ones between them that sentences have.
+std::string Phrase(const WordList& words, Random& random);
+
 // What a fact may state: a number, words, a name, a code.
 std::string Value(const WordList& words, Random& random);
 // What a line of a table may be called.
