@@ -45,8 +45,8 @@ constexpr size_t kSpare = 4;
 // Of a short list so many, those that the sketches say the most of, are scored first. They show how wrong sketches are
 // for the query, and which of the others can still be among the best: those that reach these if their sketch is wrong
 // by less than so many deviations.
-constexpr size_t kRankedFirst = 64;
-constexpr float kErrors = 5;
+constexpr size_t kRankedFirst = 32;
+constexpr float kErrors = 4;
 // Keys of the short list that are asked for before their turn.
 constexpr size_t kMembersAhead = 24;
 // More than so many at once are looked for by scanning: sketches are for a few.
