@@ -31,7 +31,7 @@ struct MemoryBenchRow {
   double slower_than_first;     // time of a written token, as a multiple of that at the first size, measured in turn
   double p50_ms, p99_ms;        // of a written token
   double disk_bytes_per_token;  // read while writing
-  double hit_percent;           // of the blocks wanted, those that were in RAM or had been read ahead
+  double hit_percent;           // of the blocks wanted, those that were in RAM
   size_t resident_bytes;        // of the process, now
   size_t file_bytes;
 };

@@ -8,12 +8,8 @@ namespace cairn {
 
 namespace {
 
-// Reads that are under way at once beside the one that somebody waits for. docs/memory.md has the measurement.
-constexpr size_t kReaders = 4;
 // What a session of some hundred tokens reads in a large memory.
 constexpr uint64_t kReserved = uint64_t{32} << 20;
-// More are not worth remembering: whoever needs them reads them before their turn comes.
-constexpr size_t kMostQueued = 4096;
 
 }  // namespace
 
@@ -21,18 +17,7 @@ BlockCache::BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget)
     : budget_(budget),
       file_(std::move(file)),
       record_bytes_(file_->identity().record_bytes()),
-      pool_(std::make_shared<RecordPool>(record_bytes_)) {
-  for (size_t i = 0; i < kReaders; ++i) readers_.emplace_back([this] { ReadAhead(); });
-}
-
-BlockCache::~BlockCache() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wanted_.notify_all();
-  for (std::thread& reader : readers_) reader.join();
-}
+      pool_(std::make_shared<RecordPool>(record_bytes_)) {}
 
 void BlockCache::Update(std::shared_ptr<const MemoryFile> file) {
   const std::lock_guard lock(mutex_);
@@ -146,33 +131,9 @@ void BlockCache::Prefetch(size_t record, std::span<const uint32_t> blocks) {
   lock.unlock();
   std::erase_if(missing, [&](uint32_t block) { return file->RecordIsNear(block, record); });
   if (missing.empty()) return;
+  for (const uint32_t block : missing) file->ReadAhead(block, record);
   lock.lock();
-  for (const uint32_t block : missing) queue_.push_back(KeyOf(record, block));
-  while (queue_.size() > kMostQueued) queue_.pop_front();
-  lock.unlock();
-  if (missing.size() == 1) {
-    wanted_.notify_one();
-  } else {
-    wanted_.notify_all();
-  }
-}
-
-void BlockCache::ReadAhead() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wanted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (stopping_) return;
-    const Key key = queue_.front();
-    queue_.pop_front();
-    if (entries_.count(key) != 0) continue;
-    try {
-      Load(key, lock);
-      ++counters_.prefetched;
-    } catch (const Error&) {
-      // Whoever needs it will read it again and say so.
-      if (!lock.owns_lock()) lock.lock();
-    }
-  }
+  counters_.prefetched += missing.size();
 }
 
 }  // namespace cairn

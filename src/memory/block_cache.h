@@ -4,11 +4,9 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -33,17 +31,15 @@ class BlockPin {
   std::shared_ptr<const std::byte> data_;
 };
 
-// Thread-safe. Threads of its own read ahead.
+// Thread-safe. What is asked for ahead is read by the system meanwhile: waking threads of its own cost more than the disk.
 class BlockCache {
  public:
   // `budget`: bytes of blocks kept; pinned ones may exceed it for as long as they are pinned.
   BlockCache(std::shared_ptr<const MemoryFile> file, size_t budget);
-  ~BlockCache();
 
   // Throws Error when the record is damaged.
   BlockPin Get(size_t record, size_t block);
-  // Starts to read what is not here yet and will be asked for now. Not what the system has in RAM: to wake a thread for
-  // it takes longer than to copy it.
+  // Has the system read from disk, all at once, what is neither here nor in its RAM and will be asked for now.
   void Prefetch(size_t record, std::span<const uint32_t> blocks);
 
   // The same file after more was committed to it.
@@ -52,8 +48,8 @@ class BlockCache {
 
   struct Counters {
     uint64_t hits = 0;
-    uint64_t misses = 0;      // read while somebody waited
-    uint64_t prefetched = 0;  // read ahead
+    uint64_t misses = 0;      // read when they were wanted
+    uint64_t prefetched = 0;  // of these the system was told before
     uint64_t bytes_read = 0;
     size_t bytes_held = 0;
   };
@@ -76,21 +72,17 @@ class BlockCache {
 
   std::shared_ptr<const std::byte> Load(Key key, std::unique_lock<std::mutex>& lock);
   void MakeRoom(size_t bytes);
-  void ReadAhead();
 
   mutable std::mutex mutex_;
   size_t budget_;
-  std::condition_variable loaded_, wanted_;
+  std::condition_variable loaded_;
   std::shared_ptr<const MemoryFile> file_;
   std::unordered_map<Key, Entry> entries_;
   std::vector<Key> clock_;
   const size_t record_bytes_;
   std::shared_ptr<RecordPool> pool_;
   size_t hand_ = 0;
-  std::deque<Key> queue_;
   Counters counters_;
-  bool stopping_ = false;
-  std::vector<std::thread> readers_;
 };
 
 }  // namespace cairn

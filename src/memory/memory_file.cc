@@ -197,6 +197,13 @@ void MemoryFile::ReadRecord(size_t block, size_t record, std::byte* out) const {
   }
 }
 
+void MemoryFile::ReadAhead(size_t block, size_t record) const {
+  const auto offset = static_cast<off_t>(RecordOffset(SegmentOf(block), block, record));
+  // Where the system cannot do it, the record is read when it is wanted.
+  [[maybe_unused]] const int ignored =
+      posix_fadvise(fd_, offset, static_cast<off_t>(identity_.record_bytes()), POSIX_FADV_WILLNEED);
+}
+
 bool MemoryFile::RecordIsNear(size_t block, size_t record) const {
   // Its last byte: where that is in RAM the pages before it mostly are. Not every file system can tell.
   char last = 0;

@@ -80,6 +80,8 @@ class MemoryFile {
   // One record of one block, checked. Throws Error when it is damaged.
   void ReadRecord(size_t block, size_t record, std::byte* out) const;
   // Whether the system seems to hold it in RAM already: reading it is then a copy, and waits for no disk.
+  // Has the system read it from disk, and does not wait for it.
+  void ReadAhead(size_t block, size_t record) const;
   bool RecordIsNear(size_t block, size_t record) const;
 
  private:
