@@ -31,7 +31,7 @@ class BlockPin {
   std::shared_ptr<const std::byte> data_;
 };
 
-// Thread-safe. What is asked for ahead is read by the system meanwhile: waking threads of its own cost more than the disk.
+// Thread-safe. What is asked for ahead the system reads meanwhile: to wake threads for it cost more than the disk.
 class BlockCache {
  public:
   // `budget`: bytes of blocks kept; pinned ones may exceed it for as long as they are pinned.
