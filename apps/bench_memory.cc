@@ -40,20 +40,21 @@ void Run(const Options& options) {
   }
   const auto megabytes = [](size_t bytes) { return static_cast<double>(bytes) / 1e6; };
   if (!options.json) {
-    fmt::print("{:>9} {:>8} {:>9} {:>7} {:>8} {:>9} {:>6} {:>8} {:>8} {:>12} {:>6} {:>9} {:>9}\n", "tokens", "blocks",
-               "ingest/s", "open s", "first s", "write/s", "slower", "p50 ms", "p99 ms", "disk KB/tok", "hits",
-               "RAM MB", "file MB");
+    fmt::print("{:>9} {:>8} {:>9} {:>7} {:>8} {:>9} {:>6} {:>6} {:>8} {:>8} {:>12} {:>6} {:>9} {:>9}\n", "tokens",
+               "blocks", "ingest/s", "open s", "first s", "write/s", "slower", "median", "p50 ms", "p99 ms",
+               "disk KB/tok", "hits", "RAM MB", "file MB");
   }
   std::vector<MemoryBenchRow> rows;
   try {
     rows = BenchMemory(model, tokenizer, bench, [&](const MemoryBenchRow& row) {
       if (options.json) return;
       fmt::print(
-          "{:>9} {:>8} {:>9.0f} {:>7.2f} {:>8.2f} {:>9.1f} {:>5.2f}x {:>8.2f} {:>8.2f} {:>12.1f} {:>5.0f}% {:>9.0f} "
+          "{:>9} {:>8} {:>9.0f} {:>7.2f} {:>8.2f} {:>9.1f} {:>5.2f}x {:>5.2f}x {:>8.2f} {:>8.2f} {:>12.1f} {:>5.0f}% "
+          "{:>9.0f} "
           "{:>9.0f}\n",
           row.tokens, row.blocks, row.ingest_tokens_per_second, row.open_seconds, row.first_token_seconds,
-          row.decode_tokens_per_second, row.slower_than_first, row.p50_ms, row.p99_ms, row.disk_bytes_per_token / 1e3,
-          row.hit_percent, megabytes(row.resident_bytes), megabytes(row.file_bytes));
+          row.decode_tokens_per_second, row.slower_than_first, row.median_slower, row.p50_ms, row.p99_ms,
+          row.disk_bytes_per_token / 1e3, row.hit_percent, megabytes(row.resident_bytes), megabytes(row.file_bytes));
       std::fflush(stdout);
     });
   } catch (...) {
@@ -91,6 +92,7 @@ void Run(const Options& options) {
                             {"first_token_seconds", row.first_token_seconds},
                             {"decode_tokens_per_second", row.decode_tokens_per_second},
                             {"slower_than_first", row.slower_than_first},
+                            {"median_slower", row.median_slower},
                             {"p50_ms", row.p50_ms},
                             {"p99_ms", row.p99_ms},
                             {"disk_bytes_per_token", row.disk_bytes_per_token},

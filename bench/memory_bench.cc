@@ -100,11 +100,14 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
     if (!first) first.emplace(session.Fork());
     Session small = first->Fork();
     const BlockCache::Counters before = session.cache()->counters();
-    std::vector<double> latencies;
+    std::vector<double> latencies, small_latencies;
     double sum = 0, small_sum = 0;
     for (size_t done = 0; done < options.tokens; done += kTurn) {
       const size_t count = std::min(kTurn, options.tokens - done);
-      for (size_t i = 0; i < count; ++i) small_sum += Write(small);
+      for (size_t i = 0; i < count; ++i) {
+        small_latencies.push_back(Write(small));
+        small_sum += small_latencies.back();
+      }
       for (size_t i = 0; i < count; ++i) {
         latencies.push_back(Write(session));
         sum += latencies.back();
@@ -112,10 +115,12 @@ std::vector<MemoryBenchRow> BenchMemory(const std::shared_ptr<const InferenceMod
     }
     const BlockCache::Counters after = session.cache()->counters();
     std::sort(latencies.begin(), latencies.end());
+    std::sort(small_latencies.begin(), small_latencies.end());
     row.tokens = in_memory;
     row.blocks = file->blocks();
     row.decode_tokens_per_second = static_cast<double>(latencies.size()) / sum;
     row.slower_than_first = sum / small_sum;
+    row.median_slower = latencies[latencies.size() / 2] / small_latencies[latencies.size() / 2];
     row.p50_ms = 1e3 * latencies[latencies.size() / 2];
     row.p99_ms = 1e3 * latencies[latencies.size() * 99 / 100];
     row.disk_bytes_per_token =

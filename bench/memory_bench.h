@@ -17,7 +17,7 @@ struct MemoryBenchOptions {
   std::filesystem::path memory;  // made anew
   std::vector<size_t> sizes = {8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576};
   size_t ram = size_t{512} << 20;
-  size_t tokens = 512;  // written at each size
+  size_t tokens = 2048;  // written at each size, the first ones after opening
   SessionOptions session;
 };
 
@@ -29,6 +29,7 @@ struct MemoryBenchRow {
   double first_token_seconds;       // from opening to the first token of an answer to twenty tokens
   double decode_tokens_per_second;
   double slower_than_first;     // time of a written token, as a multiple of that at the first size, measured in turn
+  double median_slower;         // the same of the medians: without the tokens that waited for the disk
   double p50_ms, p99_ms;        // of a written token
   double disk_bytes_per_token;  // read while writing
   double hit_percent;           // of the blocks wanted, those that were in RAM
