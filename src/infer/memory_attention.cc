@@ -218,7 +218,8 @@ void MemoryAttention::Run(LayerMemory& memory, const Chunk& chunk) {
 // The choice of a local layer: the latest blocks, which stand where they stood in the text.
 void MemoryAttention::TakeLatest(const LayerMemory& memory, const Chunk& chunk) {
   chosen_count_ = 0;
-  while (chosen_count_ < std::min(*chunk.local_blocks, memory.size()) && memory.Has(memory.size() - 1 - chosen_count_)) {
+  while (chosen_count_ < std::min(*chunk.local_blocks, memory.size()) &&
+         memory.Has(memory.size() - 1 - chosen_count_)) {
     ++chosen_count_;
   }
   if (!exact()) prefix_ = chosen_count_ + 1;
