@@ -153,6 +153,8 @@ void AddRecall(CLI::App& parent) {
   verb->add_option("--facts", options->recall.facts, "Most facts of a row")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  verb->add_option("--retold", options->recall.retold, "Part of the facts that are asked for in other words than told")
+      ->check(CLI::Range(0.0, 1.0));
   verb->add_option("--repeated-filler", options->recall.repeated_filler,
                    "Part of the rows with sentences over and over")
       ->check(CLI::Range(0.0, 1.0))

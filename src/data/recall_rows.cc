@@ -96,7 +96,7 @@ RecallRows::Row RecallRows::Make(std::span<const int32_t> text, bool pass_key, R
   const WordList words =
       config_.own_words > 0 ? words_->WithWordsOf(tokenizer_->DecodeMiddle(filler), config_.own_words) : *words_;
   const std::vector<RecallFact> facts =
-      simple ? DrawSimpleFacts(words, most, random) : DrawFacts(words, most, pass_key, random);
+      simple ? DrawSimpleFacts(words, most, random) : DrawFacts(words, most, pass_key, random, config_.retold);
   const size_t asked = simple ? most : most - random.Below(most / 2 + 1);
   const bool lines = random.Uniform() < 0.5;
   std::vector<Insert> statements, questions;

@@ -24,6 +24,7 @@ struct RecallConfig {
   // Part of the words and names that facts are made of that are words of their own row's text: the text then has other
   // places that begin as an answer does, as a long text has.
   double own_words = 0;
+  double retold = 0;  // part of the facts that are told in one way and asked for in another (recall_retold.h)
   double repeated_filler = 0.1;  // part of those rows whose text is a few sentences over and over
 
   bool operator==(const RecallConfig&) const = default;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "data/recall_clauses.h"
+#include "data/recall_retold.h"
 
 namespace cairn {
 
@@ -138,7 +139,7 @@ RecallFact OddFact(const WordList& words, Random& random) {
 
 }  // namespace
 
-std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random) {
+std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random, double retold) {
   std::vector<RecallFact> facts;
   std::set<std::string> seen;
   const bool one_form = Chance(0.4, random);
@@ -147,6 +148,13 @@ std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass
   LineForm line = DrawLineForm(random);
   ClauseForm clause = DrawClauseForm(random);
   size_t kind = random.Below(20);
+  RetoldForm other_words;
+  const auto draw_retold = [&] {
+    if (retold == 0 || !Chance(retold, random)) return false;
+    other_words = DrawRetoldForm(words, random);
+    return true;
+  };
+  bool tell_again = draw_retold();
   for (size_t tries = 0; facts.size() < count && tries < kMostTries * count; ++tries) {
     RecallFact fact;
     if (pass_key && facts.empty()) {
@@ -157,9 +165,11 @@ std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass
         line = DrawLineForm(random);
         clause = DrawClauseForm(random);
         kind = random.Below(20);
+        tell_again = draw_retold();
       }
       const bool number = one_form ? numbers : Chance(0.5, random);
-      fact = kind < 5    ? AttributeFact(attribute, words, number, random)
+      fact = tell_again  ? RetoldFact(other_words, words, random)
+             : kind < 5  ? AttributeFact(attribute, words, number, random)
              : kind < 8  ? LineFact(line, words, number, random)
              : kind < 18 ? ClauseFact(clause, words, random)
                          : OddFact(words, random);

@@ -21,8 +21,10 @@ struct RecallFact {
 };
 
 // Facts that can be told apart by name; `count` of them, or fewer where words are few, of one form with probability two
-// fifths. With `pass_key` the first is one without a name: two such in one text would contradict each other.
-std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random);
+// fifths. With `pass_key` the first is one without a name: two such in one text would contradict each other. `retold`:
+// part of them that are told in one way and asked for in another.
+std::vector<RecallFact> DrawFacts(const WordList& words, size_t count, bool pass_key, Random& random,
+                                  double retold = 0);
 
 // Numbers of three to five digits that belong to names, all in one short form; `count` of them, or as many as there are
 // names.

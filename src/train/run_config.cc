@@ -99,6 +99,7 @@ RecallConfig ParseRecall(const Json& json, const std::string& name) {
   section.Number("noise", recall.noise);
   section.Number("cut", recall.cut);
   section.Number("own_words", recall.own_words);
+  section.Number("retold", recall.retold);
   section.Number("mixed", recall.mixed);
   section.Number("repeated_filler", recall.repeated_filler);
   section.RefuseOthers();
@@ -258,6 +259,7 @@ void ValidateRunConfig(const RunConfig& config) {
     part(recall.noise, "data.recall.noise");
     part(recall.cut, "data.recall.cut");
     part(recall.own_words, "data.recall.own_words");
+    part(recall.retold, "data.recall.retold");
     part(recall.mixed, "data.recall.mixed");
     part(recall.repeated_filler, "data.recall.repeated_filler");
     check.Range(recall.facts, 1, 1000, "data.recall.facts");
@@ -392,6 +394,7 @@ std::string Essence(const RunConfig& config, const ModelConfig& model) {
     if (recall->noise > 0) out["data"]["recall"]["noise"] = recall->noise;
     if (recall->cut > 0) out["data"]["recall"]["cut"] = recall->cut;
     if (recall->own_words > 0) out["data"]["recall"]["own_words"] = recall->own_words;
+    if (recall->retold > 0) out["data"]["recall"]["retold"] = recall->retold;
   }
   out["training"] = {{"context_length", t.context_length},
                      {"batch_rows", t.batch_rows},
