@@ -31,7 +31,7 @@ stories:  ## give stories15M landmarks, by full tuning and by LoRA, and pass key
 tables:  ## train six small models on books and LaTeX and make the paper's tables with them (an hour; docs/results)
 	@scripts/experiment tables
 
-recall:  ## what the bundled model finds in books of up to a million tokens (two hours; docs/results)
+recall:  ## what the bundled model finds in books of up to a million tokens (an hour; docs/results)
 	@scripts/experiment recall
 
 model:  ## train the bundled model again, in work/tiny (two hours on two cores; resumable)

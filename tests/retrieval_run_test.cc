@@ -202,6 +202,7 @@ TrialResult Sample(size_t length, double depth, size_t number, bool right, bool 
   result.right = right;
   result.landmarks = true;
   result.found = found;
+  result.question = number == 0 ? "What is it? It is" : "";
   result.expected = "12";
   result.given = " 12\xff \"x\"\n";
   result.tokens = length - 3;
@@ -232,6 +233,7 @@ TEST(RetrievalReport, ResultsSurviveAStop) {
     EXPECT_FALSE(log.Find({1024, 0.5, 0})->right);
     EXPECT_EQ(log.Find({1024, 0.5, 1}), nullptr);
     EXPECT_EQ(log.Find({1024, 0.5, 0})->share_max, 0.5);
+    EXPECT_EQ(log.Find({1024, 0.5, 0})->question, "What is it? It is");
     log.Add(Sample(1024, 0.5, 1, true, false));
   }
   EXPECT_EQ(TrialLog(directory, settings).results().size(), 3u);

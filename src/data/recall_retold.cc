@@ -330,7 +330,7 @@ constexpr std::string_view kHasAnswers[] = {
 constexpr std::string_view kHelps[] = {"{S} says that {V} helps against {W}",
                                        "against {W} {S} takes {V}",
                                        "{S} fights the {W} with {V}",
-                                       "{V} was given to {S} against the {W}",
+                                       "they gave {V} to {S} against the {W}",
                                        "nothing but {V} saved {S} from the {W}",
                                        "{S} has {V} for the {W}"};
 constexpr std::string_view kHelpsAsked[] = {"What helps {S} against {W}?", "What does {S} take against {W}?",
@@ -446,12 +446,18 @@ std::string Someone(const WordList& words, Random& random) {
 RetoldForm DrawRetoldForm(const WordList& words, Random& random) {
   const Relation& relation = kRelations[random.Below(std::size(kRelations))];
   const Verb& verb = kVerbs[random.Below(std::size(kVerbs))];
-  const auto own = [&](Texts texts, Texts others) { return Any(texts.empty() ? others : texts, random); };
+  // Any word will do in the place of a noun: "Marble 17 belongs to Anna" shows that "Marble" and "marble" are one word.
+  const auto own = [&](Texts texts, Texts others, double any_word) {
+    return Chance(any_word, random) ? words.Word(random) : Any(texts.empty() ? others : texts, random);
+  };
   RetoldForm form;
   form.kind = relation.kind;
-  form.parts = {{'N', own(relation.nouns, kNouns)}, {'U', own(relation.units, kMoney)},
-                {'R', own(relation.roles, kRoles)}, {'A', Attribute(words, random)},
-                {'B', std::string(verb.base)},      {'D', std::string(verb.past)},
+  form.parts = {{'N', own(relation.nouns, kNouns, 0.35)},
+                {'U', own(relation.units, kMoney, 0.25)},
+                {'R', own(relation.roles, kRoles, relation.roles.data() == kSpots ? 0 : 0.25)},
+                {'A', Attribute(words, random)},
+                {'B', std::string(verb.base)},
+                {'D', std::string(verb.past)},
                 {'P', std::string(verb.participle)}};
   form.statement = Any(relation.statements, random);
   if (Chance(0.15, random)) form.lead = Any(kLeads, random);
@@ -468,9 +474,9 @@ RetoldForm DrawRetoldForm(const WordList& words, Random& random) {
   form.question = Any(relation.questions, random);
   const bool mark = form.question.ends_with('?');
   if (Chance(0.1, random)) form.question = Any(kAsks, random) + form.question;
-  if (how < 0.75 || !mark) {
+  if (how < 0.66 || !mark) {
     form.question += (Chance(0.1, random) ? " Answer: " : " ") + restated;
-  } else if (how < 0.88) {
+  } else if (how < 0.8) {
     form.question += Any(kPlainAnswers, random);
   }
   return form;

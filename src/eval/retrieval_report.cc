@@ -43,6 +43,7 @@ Json ToJson(const TrialResult& result) {
   out["depth"] = result.key.depth >= 0 ? Json(result.key.depth) : Json("random");
   out["trial"] = result.key.number;
   out["right"] = result.right;
+  if (!result.question.empty()) out["question"] = result.question;
   out["expected"] = result.expected;
   out["given"] = result.given;
   out["at"] = result.depth;
@@ -70,6 +71,7 @@ TrialResult TrialFromJson(const nlohmann::json& json, const std::string& where) 
     if (json.at("depth").is_number()) json.at("depth").get_to(result.key.depth);
     json.at("trial").get_to(result.key.number);
     json.at("right").get_to(result.right);
+    result.question = json.value("question", "");  // older results have none
     json.at("expected").get_to(result.expected);
     json.at("given").get_to(result.given);
     json.at("at").get_to(result.depth);

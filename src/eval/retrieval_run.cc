@@ -129,6 +129,7 @@ TrialResult RetrievalRunner::Run(const TrialKey& key, const Prompt& prompt,
   result.key = key;
   result.depth = prompt.depth;
   result.tokens = prompt.ids.size();
+  result.question = prompt.question;
   result.expected = prompt.answer;
 
   // What may be shared ends with the last chunk before the fact.

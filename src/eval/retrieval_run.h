@@ -18,7 +18,7 @@ struct TrialResult {
   TrialKey key;
   double depth = 0;
   size_t tokens = 0;  // of the prompt
-  std::string expected, given;
+  std::string question, expected, given;
   bool right = false;
 
   // At the row that chooses the answer's first token. Found: the fact's block was read by any head of any layer but the

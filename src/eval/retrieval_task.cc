@@ -86,6 +86,7 @@ Prompt HiddenFactTask::Build(const TrialKey& key) {
   const size_t room = key.length - fixed;
   Prompt prompt;
   prompt.depth = DepthOf(key);
+  prompt.question = fact.question;
   prompt.answer = fact.answer;
   prompt.judge = fact.judge;
   const auto wanted = static_cast<size_t>(std::llround(prompt.depth * static_cast<double>(room)));

@@ -30,6 +30,7 @@ struct Prompt {
   size_t fact_first = 0, fact_last = 0;  // tokens of the fact, [first, last)
   std::vector<size_t> value_tokens;      // those of them that hold the answer; all where it is not spelt out
   double depth = 0;                      // wanted, and resolved where it was drawn
+  std::string question;                  // where it is known apart from the rest
   std::string answer;
   Judge judge = Judge::kFirstInteger;
 };
