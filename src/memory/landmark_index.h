@@ -109,7 +109,7 @@ struct HierarchicalOptions {
   float reach = 6;                // of the others those that so many deviations above their mean reach the k-th best
   size_t clustered_from = 65536;  // keys among which leaves are chosen; fewer are all scanned
   double left_out = 0.001;        // part of the keys' variance that sketches may leave out
-  size_t shortlist = 192;         // keys that are looked at again after their sketches
+  size_t shortlist = 384;         // keys that are looked at again after their sketches
   size_t shortlist_part = 128;    // and at least one of so many
 };
 std::unique_ptr<LandmarkIndex> MakeHierarchicalIndex(LandmarkPanels keys, const HierarchicalOptions& options = {});
